@@ -1,0 +1,398 @@
+//! Facts: the things that happened, of which the ledger is the sum.
+//!
+//! A fact belongs to one buyer, or is a matter, or a mark of the run itself. The journal holds facts, replay applies
+//! them again, and a hand edit made meanwhile must not lose one: so [`apply`] never fails on a state it did not
+//! expect. It fails only when the purchase a fact speaks of is gone.
+
+use serde::{Deserialize, Serialize};
+
+use super::event::Checkout;
+use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
+use super::ledger::{
+    Allowed, CloseReason, Frozen, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind, Purchase,
+    Refs, Refusals, StepState, Waiting, absent,
+};
+use super::matter::{Matter, MatterKind};
+use super::time::Timestamp;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "fact", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Fact {
+    /// The ledger got its id.
+    Named {
+        /// Random.
+        ledger_id: String,
+    },
+    /// R1 to R4: a purchase, with the steps that were closed at admission.
+    Admitted {
+        /// The whole record.
+        purchase: Box<Purchase>,
+    },
+    /// R2: another event spoke of a known purchase; what was absent is filled in.
+    Filled {
+        /// What the event said.
+        checkout: Box<Checkout>,
+    },
+    /// A checkout that is no purchase yet, new or said more fully.
+    Waits {
+        /// The whole record; it replaces an earlier one of the session.
+        waiting: Box<Waiting>,
+    },
+    /// A checkout waits no more: it became a purchase, or its payment failed.
+    WaitOver {
+        /// Of this session.
+        session: SessionId,
+    },
+    /// R3, R7: a flag. The next run draws the consequences.
+    Marked {
+        /// Whom it concerns.
+        whom: Whom,
+        /// Which flag.
+        mark: MarkKind,
+        /// When it was set, or happened.
+        at: Timestamp,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// The event that said so, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        event: Option<EventId>,
+    },
+    /// A stop of a purchase that is not known yet.
+    StopKept {
+        /// What is known of it.
+        stop: Box<LooseStop>,
+    },
+    /// Such a stop has found its purchase, and names no other.
+    StopLinked {
+        /// The stop as it was kept.
+        stop: Box<LooseStop>,
+    },
+    /// A mark for a session has found its purchase.
+    MarkLinked {
+        /// Of this session.
+        session: SessionId,
+    },
+    /// A step was closed.
+    Closed {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// When.
+        at: Timestamp,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// R8: about to be sent.
+    Planned {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// When the plan was made.
+        at: Timestamp,
+        /// What will be sent.
+        message: Box<Frozen>,
+    },
+    /// R9: the outcome of an attempt is unknown.
+    Unknown {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// The attempt's time.
+        at: Timestamp,
+    },
+    /// R9: nothing left the machine; the plan is removed.
+    NotSent {
+        /// Which mail.
+        key: IdempotencyKey,
+    },
+    /// R9: the service refuses this mail; the plan is removed.
+    Refused {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// The attempt's time.
+        at: Timestamp,
+        /// Of the content that was refused.
+        hash: String,
+        /// The service's reason, without personal data.
+        reason: String,
+    },
+    /// The service took the mail.
+    Sent {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// The attempt's time.
+        at: Timestamp,
+        /// The service's id.
+        message_id: String,
+        /// The transport.
+        via: String,
+    },
+    /// Something a human must know.
+    Matter {
+        /// The whole record.
+        matter: Box<Matter>,
+    },
+    /// A condition has ended; if it comes back it is a new matter.
+    MatterOver {
+        /// Its kind.
+        kind: MatterKind,
+        /// Its subject.
+        subject: String,
+    },
+    /// R4: a human's go.
+    Allowed {
+        /// When.
+        at: Timestamp,
+        /// Up to so many mails per run.
+        mails: usize,
+    },
+    /// R12: a human accepted the clock; recorded times that lie ahead of it are lowered.
+    ClockAccepted {
+        /// The clock.
+        now: Timestamp,
+    },
+    /// A run had something to record.
+    Ran {
+        /// Its `now`.
+        at: Timestamp,
+        /// Whose it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        installation: Option<String>,
+    },
+}
+
+/// Whom a flag concerns.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whom {
+    /// A person, with all purchases past and to come.
+    Address(Address),
+    /// One purchase.
+    Session(SessionId),
+}
+
+/// A fact whose purchase or matter is not in the ledger: somebody removed it by hand while a command worked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the journal speaks of {about}, which the ledger no longer holds")]
+pub struct Unfit {
+    /// The session, or the id of the matter.
+    pub about: String,
+}
+
+/// Adds one fact to the ledger. Adding it twice is adding it once.
+///
+/// # Errors
+/// [`Unfit`] when the purchase it speaks of is gone; the ledger is unchanged then.
+pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
+    match fact {
+        Fact::Named { ledger_id } => ledger.ledger_id = Some(ledger_id.clone()),
+        Fact::Admitted { purchase } => ledger.buyers.add((**purchase).clone()),
+        Fact::Filled { checkout } => fill(purchase_mut(ledger, &checkout.session)?, checkout),
+        Fact::Waits { waiting } => {
+            ledger.waiting.retain(|other| other.checkout.session != waiting.checkout.session);
+            ledger.waiting.push((**waiting).clone());
+        }
+        Fact::WaitOver { session } => ledger.waiting.retain(|waiting| waiting.checkout.session != *session),
+        Fact::Marked { whom, mark, at, reason, event } => {
+            set_mark(ledger, whom, *mark, &Mark { at: *at, reason: reason.clone() }, event.as_ref());
+        }
+        Fact::StopKept { stop } => {
+            if !ledger.loose_stops.contains(stop) {
+                ledger.loose_stops.push((**stop).clone());
+            }
+        }
+        Fact::StopLinked { stop } => ledger.loose_stops.retain(|other| *other != **stop),
+        Fact::MarkLinked { session } => ledger.loose_marks.retain(|other| other.session != *session),
+        Fact::Matter { matter } => {
+            if ledger.matter(matter.kind, &matter.subject).is_none() {
+                ledger.matters.push((**matter).clone());
+            }
+        }
+        Fact::MatterOver { kind, subject } => ledger.matters.retain(|matter| !matter.is(*kind, subject)),
+        Fact::Allowed { at, mails } => ledger.allowed = Some(Allowed { at: *at, mails: *mails }),
+        Fact::ClockAccepted { now } => lower_times(ledger, *now),
+        Fact::Ran { at, installation } => {
+            ledger.last_run = Some(LastRun { at: *at, installation: installation.clone() });
+        }
+        Fact::Closed { key, .. }
+        | Fact::Planned { key, .. }
+        | Fact::Unknown { key, .. }
+        | Fact::NotSent { key }
+        | Fact::Refused { key, .. }
+        | Fact::Sent { key, .. } => advance(state_mut(ledger, key)?, fact),
+    }
+    Ok(())
+}
+
+/// Moves one mail's state on. `sent` is final: nothing that is recorded later makes a mail unsent.
+fn advance(state: &mut StepState, fact: &Fact) {
+    if matches!(state, StepState::Sent { .. }) {
+        return;
+    }
+    match fact {
+        Fact::Planned { at, message, .. } => {
+            let refused = state.refusals();
+            *state = StepState::Planned {
+                at: *at,
+                first_unknown_at: None,
+                last_unknown_at: None,
+                message: message.clone(),
+                refused,
+            };
+        }
+        Fact::Sent { at, message_id, via, .. } => {
+            *state = StepState::Sent { at: *at, message_id: message_id.clone(), via: via.clone() };
+        }
+        Fact::Closed { at, reason, .. } => {
+            let attempt = match state {
+                StepState::Closed { attempt, .. } => attempt.take(),
+                _ => state.open_attempt(),
+            };
+            *state = StepState::Closed { at: *at, reason: *reason, attempt };
+        }
+        Fact::Unknown { at, .. } => {
+            // The 24 hours of R9 count from the plan: its own attempt may be the one that arrived.
+            if let StepState::Planned { at: planned, first_unknown_at, last_unknown_at, .. } = state {
+                first_unknown_at.get_or_insert(*planned);
+                *last_unknown_at = Some(*at);
+            }
+        }
+        Fact::NotSent { .. } => {
+            if matches!(state, StepState::Planned { .. }) {
+                *state = StepState::Pending { refused: state.refusals() };
+            }
+        }
+        Fact::Refused { at, hash, reason, .. } => {
+            if matches!(state, StepState::Planned { .. }) {
+                let before = state
+                    .refusals()
+                    .filter(|refused| refused.hash == *hash)
+                    .map_or(0, |refused| refused.count);
+                let refused =
+                    Refusals { count: before + 1, hash: hash.clone(), at: *at, reason: reason.clone() };
+                *state = StepState::Pending { refused: Some(refused) };
+            }
+        }
+        _ => {}
+    }
+}
+
+fn purchase_mut<'a>(ledger: &'a mut Ledger, session: &SessionId) -> Result<&'a mut Purchase, Unfit> {
+    ledger.buyers.purchase_mut(session).ok_or_else(|| Unfit { about: format!("session {session}") })
+}
+
+fn state_mut<'a>(ledger: &'a mut Ledger, key: &IdempotencyKey) -> Result<&'a mut StepState, Unfit> {
+    match key {
+        IdempotencyKey::Step(session, step) => Ok(purchase_mut(ledger, session)?.steps.get_mut(*step)),
+        IdempotencyKey::Notice(id) => ledger
+            .matters
+            .iter_mut()
+            .find(|matter| matter.id() == *id)
+            .map(|matter| &mut matter.notice)
+            .ok_or_else(|| Unfit { about: format!("matter {id}") }),
+    }
+}
+
+fn fill(purchase: &mut Purchase, said: &Checkout) {
+    absent(&mut purchase.name, said.name.as_ref());
+    absent(&mut purchase.locale, said.locale.as_ref());
+    absent(&mut purchase.billing, said.billing.as_ref());
+    absent(&mut purchase.subscriber_id, said.subscriber_id.as_ref());
+    absent(&mut purchase.amount, said.amount.as_ref());
+    purchase.refs.fill_in(&said.refs);
+    for (name, value) in &said.vars {
+        purchase.vars.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    remember(&mut purchase.events, Some(&said.event));
+}
+
+fn remember(events: &mut Vec<EventId>, event: Option<&EventId>) {
+    if let Some(event) = event
+        && !events.contains(event)
+    {
+        events.push(event.clone());
+    }
+}
+
+/// Sets a flag. The first one stays: stopped is final, and a second command is no second reason.
+fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event: Option<&EventId>) {
+    match whom {
+        Whom::Address(address) => {
+            let buyer = ledger.buyers.entry(&address.buyer());
+            let flag = match kind {
+                MarkKind::Stopped => &mut buyer.stopped,
+                MarkKind::Started => &mut buyer.started,
+                MarkKind::Repurchase => &mut buyer.bought_before,
+            };
+            flag.get_or_insert_with(|| mark.clone());
+            remember(&mut buyer.events, event);
+        }
+        Whom::Session(session) => {
+            if let Some(purchase) = ledger.buyers.purchase_mut(session) {
+                let flag = match kind {
+                    MarkKind::Stopped => &mut purchase.stopped,
+                    MarkKind::Started => &mut purchase.started,
+                    MarkKind::Repurchase => {
+                        if purchase.kind == Kind::First {
+                            purchase.kind = Kind::Repurchase;
+                        }
+                        &mut purchase.marked_repurchase
+                    }
+                };
+                flag.get_or_insert_with(|| mark.clone());
+                remember(&mut purchase.events, event);
+            } else {
+                keep_mark(ledger, session, kind, mark, event);
+            }
+        }
+    }
+}
+
+/// Keeps a mark for a session that may still come.
+fn keep_mark(ledger: &mut Ledger, session: &SessionId, kind: MarkKind, mark: &Mark, event: Option<&EventId>) {
+    if kind == MarkKind::Stopped {
+        if !ledger.loose_stops.iter().any(|stop| stop.session.as_ref() == Some(session)) {
+            ledger.loose_stops.push(LooseStop {
+                at: mark.at,
+                reason: mark.reason.clone(),
+                event: event.cloned(),
+                session: Some(session.clone()),
+                refs: Refs::default(),
+            });
+        }
+    } else if !ledger.loose_marks.iter().any(|other| other.session == *session && other.mark == kind) {
+        ledger.loose_marks.push(LooseMark {
+            session: session.clone(),
+            mark: kind,
+            at: mark.at,
+            reason: mark.reason.clone(),
+        });
+    }
+}
+
+fn lower_times(ledger: &mut Ledger, now: Timestamp) {
+    let lower_mark = |mark: &mut Option<Mark>| {
+        if let Some(mark) = mark {
+            mark.at = mark.at.min(now);
+        }
+    };
+    if let Some(run) = &mut ledger.last_run {
+        run.at = run.at.min(now);
+    }
+    if let Some(go) = &mut ledger.allowed {
+        go.at = go.at.min(now);
+    }
+    for buyer in ledger.buyers.all_mut() {
+        lower_mark(&mut buyer.started);
+        lower_mark(&mut buyer.bought_before);
+        for purchase in &mut buyer.purchases {
+            lower_mark(&mut purchase.started);
+            lower_mark(&mut purchase.marked_repurchase);
+            for step in Step::ALL {
+                purchase.steps.get_mut(step).lower_to(now);
+            }
+        }
+    }
+    for matter in &mut ledger.matters {
+        matter.notice.lower_to(now);
+    }
+}

@@ -1,0 +1,202 @@
+//! R12: clocks that are wrong, copies, and backups that were put back. Any of these holds all closing and sending.
+
+use super::ledger::Ledger;
+use super::matter::MatterKind;
+use super::time::{Seconds, Timestamp};
+
+/// How far a clock may lie behind a recorded time: two readings of one clock, corrected in between.
+const BEHIND_MAX: Seconds = Seconds::minutes(5);
+/// A longer pause than this is more likely a wrong clock than a holiday.
+const PAUSE_MAX: Seconds = Seconds::days(45);
+
+/// What is known besides the ledger when a run starts.
+#[derive(Clone, Debug)]
+pub struct Known<'a> {
+    /// This installation's id; none where no state folder can be kept.
+    pub installation: Option<&'a str>,
+    /// What the mark in the state folder says of this ledger.
+    pub mark: Option<MarkSeen>,
+    /// Whether a journal lies beside the ledger that extends a newer ledger than this one.
+    pub journal_ahead: bool,
+    /// The day this program was released; none where `--now` sets the clock.
+    pub released: Option<Timestamp>,
+    /// Whether a human accepted the clock for this run.
+    pub clock_accepted: bool,
+}
+
+/// What the mark says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkSeen {
+    /// The newest generation this installation wrote.
+    pub generation: u64,
+    /// When it last ran.
+    pub last_run_at: Timestamp,
+}
+
+/// Why a run neither closes nor sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Which guard.
+    pub kind: MatterKind,
+    /// What, and what to do about it.
+    pub text: String,
+}
+
+/// Names every guard that holds this run.
+#[must_use]
+pub fn guard(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Vec<Held> {
+    let mut held = Vec::new();
+    if !known.clock_accepted {
+        held.extend(clock(ledger, known, now));
+    }
+    let last_run = ledger.last_run.as_ref();
+    if let (Some(run), Some(ours)) = (last_run, known.installation)
+        && run.installation.as_deref().is_some_and(|theirs| theirs != ours)
+    {
+        held.push(Held {
+            kind: MatterKind::OtherInstallation,
+            text: format!(
+                "another installation ran this ledger last, at {}: it is a copy, or the state folder was lost; \
+                 nothing is closed or sent, so that two copies do not both mail the buyers; \
+                 run stepmail where it ran before, or remove `last_run` from the ledger once the other schedule is gone",
+                run.at
+            ),
+        });
+    }
+    if known.journal_ahead || known.mark.is_some_and(|mark| mark.generation > ledger.generation) {
+        held.push(Held {
+            kind: MatterKind::Restored,
+            text: format!(
+                "this ledger (generation {}) is older than the last one written here{}: a backup was put back; \
+                 nothing is closed or sent, because it does not know what was sent since; put the newest ledger back",
+                ledger.generation,
+                known.mark.map_or(String::new(), |mark| format!(" (generation {})", mark.generation)),
+            ),
+        });
+    }
+    held
+}
+
+fn clock(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Option<Held> {
+    let mark_run = known.mark.map(|mark| mark.last_run_at);
+    let newest = ledger.newest_recorded().max(mark_run);
+    if let Some(newest) = newest.filter(|newest| now + BEHIND_MAX < *newest) {
+        return Some(Held {
+            kind: MatterKind::ClockBehind,
+            text: format!(
+                "the clock says {now}, but something was recorded here at {newest}; nothing is closed or sent; \
+                 set the clock, or run once with --accept-clock if the recorded time was the wrong one"
+            ),
+        });
+    }
+    if let Some(released) = known.released.filter(|released| now < *released) {
+        return Some(Held {
+            kind: MatterKind::ClockBehind,
+            text: format!(
+                "the clock says {now}, which is before this program was released ({released}); \
+                 nothing is closed or sent; set the clock"
+            ),
+        });
+    }
+    let last_run = ledger.last_run.as_ref().map(|run| run.at).max(mark_run)?;
+    (now - last_run > PAUSE_MAX).then(|| Held {
+        kind: MatterKind::ClockAhead,
+        text: format!(
+            "the clock says {now}, and the last run was {} before, at {last_run}; a clock that is ahead would close \
+             what is still due, so nothing is closed or sent; if the clock is right, run once with --accept-clock",
+            now - last_run
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ledger::LastRun;
+
+    fn time(text: &str) -> Timestamp {
+        Timestamp::parse(text).unwrap()
+    }
+
+    fn known() -> Known<'static> {
+        Known {
+            installation: Some("here"),
+            mark: None,
+            journal_ahead: false,
+            released: None,
+            clock_accepted: false,
+        }
+    }
+
+    fn ledger(last_run: &str, installation: &str) -> Ledger {
+        let mut ledger = Ledger::empty(time("2026-09-01T00:00:00Z"), None);
+        ledger.generation = 7;
+        ledger.last_run = Some(LastRun { at: time(last_run), installation: Some(installation.into()) });
+        ledger
+    }
+
+    fn kinds(ledger: &Ledger, known: &Known<'_>, now: &str) -> Vec<MatterKind> {
+        guard(ledger, known, time(now)).into_iter().map(|held| held.kind).collect()
+    }
+
+    #[test]
+    fn c024_a_clock_may_be_five_minutes_behind_and_no_more() {
+        let ledger = ledger("2026-10-01T00:05:00Z", "here");
+        assert_eq!(kinds(&ledger, &known(), "2026-10-01T00:00:00Z"), []);
+        assert_eq!(kinds(&ledger, &known(), "2026-09-30T23:59:59Z"), [MatterKind::ClockBehind]);
+        let accepted = Known { clock_accepted: true, ..known() };
+        assert_eq!(kinds(&ledger, &accepted, "2026-09-30T23:59:59Z"), []);
+        let mark = Known {
+            mark: Some(MarkSeen { generation: 7, last_run_at: time("2026-10-02T00:00:00Z") }),
+            ..known()
+        };
+        assert_eq!(kinds(&ledger, &mark, "2026-10-01T12:00:00Z"), [MatterKind::ClockBehind]);
+    }
+
+    #[test]
+    fn r12_a_clock_before_the_release_is_wrong() {
+        let empty = Ledger::empty(time("2026-09-01T00:00:00Z"), None);
+        let known = Known { released: Some(time("2026-12-01T00:00:00Z")), ..known() };
+        assert_eq!(kinds(&empty, &known, "2026-11-30T23:59:59Z"), [MatterKind::ClockBehind]);
+        assert_eq!(kinds(&empty, &known, "2026-12-01T00:00:00Z"), []);
+    }
+
+    #[test]
+    fn r12_forty_five_days_without_a_run_and_no_more() {
+        let ledger = ledger("2026-10-01T00:00:00Z", "here");
+        assert_eq!(kinds(&ledger, &known(), "2026-11-15T00:00:00Z"), []);
+        assert_eq!(kinds(&ledger, &known(), "2026-11-15T00:00:01Z"), [MatterKind::ClockAhead]);
+        // A quiet run writes only the mark; it is a run all the same.
+        let mark = Known {
+            mark: Some(MarkSeen { generation: 7, last_run_at: time("2026-11-01T00:00:00Z") }),
+            ..known()
+        };
+        assert_eq!(kinds(&ledger, &mark, "2026-12-10T00:00:00Z"), []);
+        let accepted = Known { clock_accepted: true, ..known() };
+        assert_eq!(kinds(&ledger, &accepted, "2027-11-15T00:00:01Z"), []);
+    }
+
+    #[test]
+    fn c062_c077_copies_and_backups_do_not_send() {
+        let ours = ledger("2026-10-01T00:00:00Z", "here");
+        let theirs = ledger("2026-10-01T00:00:00Z", "there");
+        let now = "2026-10-02T00:00:00Z";
+        let mark = |generation| Known {
+            mark: Some(MarkSeen { generation, last_run_at: time("2026-10-01T00:00:00Z") }),
+            ..known()
+        };
+        assert_eq!(kinds(&ours, &mark(7), now), []);
+        // A crash between the snapshot and the mark leaves the mark behind: that is no backup.
+        assert_eq!(kinds(&ours, &mark(6), now), []);
+        assert_eq!(kinds(&ours, &mark(8), now), [MatterKind::Restored]);
+        assert_eq!(kinds(&ours, &Known { journal_ahead: true, ..known() }, now), [MatterKind::Restored]);
+        assert_eq!(kinds(&theirs, &known(), now), [MatterKind::OtherInstallation]);
+        // Without a state folder the ledger alone is trusted.
+        assert_eq!(kinds(&theirs, &Known { installation: None, ..known() }, now), []);
+        // --accept-clock is about the clock alone.
+        assert_eq!(
+            kinds(&theirs, &Known { clock_accepted: true, ..known() }, now),
+            [MatterKind::OtherInstallation]
+        );
+    }
+}

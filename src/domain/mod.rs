@@ -1,0 +1,19 @@
+//! The rules, and nothing else: no file, no network, no clock, no chance. `now` comes in as an argument.
+//!
+//! The rest of the program brings events and a ledger here, and carries out what comes back. It imports nothing of
+//! ours; everything else may import it.
+
+pub mod admit;
+pub mod decide;
+pub mod event;
+pub mod fact;
+pub mod guard;
+pub mod ids;
+pub mod ledger;
+pub mod matter;
+pub mod outcome;
+pub mod policy;
+pub mod time;
+
+#[cfg(test)]
+mod tests;

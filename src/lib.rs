@@ -1,0 +1,5 @@
+//! stepmail: up to four mails after a purchase, never twice, never late, never after "stop".
+//!
+//! The rooms and what may import what are described in `ARCHITECTURE.md`.
+
+pub mod domain;

@@ -1,0 +1,3 @@
+//! The program comes with the hourly run.
+
+fn main() {}
