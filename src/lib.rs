@@ -2,4 +2,7 @@
 //!
 //! The rooms and what may import what are described in `ARCHITECTURE.md`.
 
+pub mod clock;
+pub mod disk;
 pub mod domain;
+pub mod store;

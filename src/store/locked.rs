@@ -1,0 +1,506 @@
+//! The ledger while one command holds it: facts are recorded, a snapshot is written, the lock is let go.
+//!
+//! It leaves out how a line or a file gets to disk. What must hold: nothing is in memory as recorded that is not durable;
+//! after a failed write nothing more is recorded; and a ledger that somebody edited meanwhile is read again, never
+//! overwritten unread.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::path::Path;
+
+use super::error::{NOTHING_DONE, STOPPED_HERE, StoreError, StoreErrorKind, redact};
+use super::installation::{self, StateFolder};
+use super::journal::{Header, InPlace, Writer};
+use super::lock::Lock;
+use super::mark::{self, Mark, Told};
+use super::place::Place;
+use super::read::{self, Base, COUNTER_MAX, Snapshot};
+use super::snapshot::{self, Replaced};
+use super::{Found, fit, replay};
+use crate::disk::{self, FileError, Naming};
+use crate::domain::fact::{Fact, apply};
+use crate::domain::ids::IdempotencyKey;
+use crate::domain::ledger::Ledger;
+use crate::domain::time::Timestamp;
+
+/// What a command left behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The generation of the snapshot that is there now.
+    pub generation: u64,
+    /// Whether this command wrote it.
+    pub written: bool,
+    /// Whether the mark is up to date. Not so where no state can be kept, or the ledger has no id yet.
+    pub marked: bool,
+    /// What is to be said, that was not among [`LockedLedger::notes`] before.
+    pub notes: Vec<String>,
+}
+
+/// A ledger that this command alone may change, until it finishes, abandons it, or drops it.
+#[derive(Debug)]
+pub struct LockedLedger {
+    place: Place,
+    state: StateFolder,
+    pub(super) lock: Lock,
+    ledger: Ledger,
+    base: Base,
+    journal: Option<Writer>,
+    replayed: bool,
+    written: bool,
+    /// R12: the newest generation known of this ledger, where that is not this one: its journal extends it, or the mark
+    /// names it. Nothing is recorded then, by no command: each would bring the old ledger one generation nearer.
+    newer: Option<u64>,
+    mark: Option<Mark>,
+    notes: Vec<String>,
+    /// After a failed write nothing more is recorded: the disk cannot be trusted to tell the truth a second time.
+    broken: bool,
+}
+
+impl LockedLedger {
+    pub(super) fn load(
+        place: Place,
+        state: StateFolder,
+        mut lock: Lock,
+        mut notes: Vec<String>,
+    ) -> Result<Self, StoreError> {
+        let loaded = super::load(&place)?;
+        lock.raise_token(loaded.token)?;
+        notes.extend(loaded.notes);
+        let nothing_done = |error: FileError| StoreError::file(&error, NOTHING_DONE);
+        let (mut journal, mut replayed, mut newer) = (None, false, None);
+        match loaded.journal {
+            Found::None => {}
+            Found::Ahead(generation) => newer = Some(generation),
+            Found::Live { end, records } => {
+                if end.torn {
+                    notes.push(
+                        "the last entry of the journal was not finished when a command died; it was cut off"
+                            .to_owned(),
+                    );
+                }
+                if records > 0 {
+                    replayed = true;
+                    journal = Some(Writer::resume(&place.journal, end).map_err(nothing_done)?);
+                } else {
+                    disk::remove(&place.journal).map_err(nothing_done)?;
+                }
+            }
+            Found::Contained => {
+                // Whoever wrote this snapshot may have been killed before the folder's sync. Were the journal's end to
+                // reach the disk before the snapshot's name, a power cut would leave neither.
+                disk::sync_folder_of(&place.ledger).map_err(nothing_done)?;
+                disk::remove(&place.journal).map_err(nothing_done)?;
+            }
+        }
+        let mark = mark::read(&state, loaded.ledger.ledger_id.as_deref())?;
+        let marked = mark.as_ref().map(|mark| mark.generation);
+        let newer = newer.max(marked.filter(|generation| *generation > loaded.base.generation));
+        let locked = Self {
+            place,
+            state,
+            lock,
+            ledger: loaded.ledger,
+            base: loaded.base,
+            journal,
+            replayed,
+            written: false,
+            newer,
+            mark,
+            notes,
+            broken: false,
+        };
+        for path in [&locked.place.ledger, &locked.place.journal, &locked.place.lock] {
+            disk::sweep(path);
+        }
+        locked.state.sweep();
+        mark::sweep(&locked.state, locked.ledger.ledger_id.as_deref(), &locked.told_name());
+        Ok(locked)
+    }
+
+    /// The ledger, with all that was recorded.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The ledger's canonical path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.place.ledger
+    }
+
+    /// R12: how far this installation has brought this ledger, as it stood when the lock was taken.
+    #[must_use]
+    pub fn mark(&self) -> Option<&Mark> {
+        self.mark.as_ref()
+    }
+
+    /// This installation's id; none where no state can be kept.
+    #[must_use]
+    pub fn installation(&self) -> Option<&str> {
+        self.state.installation()
+    }
+
+    /// Whether this command recorded anything, or found something recorded that no snapshot held.
+    #[must_use]
+    pub fn has_recorded(&self) -> bool {
+        self.journal.is_some() || self.written
+    }
+
+    /// Whether a newer version of this ledger is known, by its journal or its mark: it was put back (R12). Nothing can be
+    /// recorded then.
+    #[must_use]
+    pub fn journal_ahead(&self) -> bool {
+        self.newer.is_some()
+    }
+
+    /// What is to be said about how this ledger was found.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Writes what was replayed from a dead command's journal into a new snapshot. Does nothing where nothing was.
+    ///
+    /// # Errors
+    /// Those of [`LockedLedger::finish`].
+    pub fn consolidate(&mut self) -> Result<(), StoreError> {
+        if !self.replayed || self.newer.is_some() {
+            return Ok(());
+        }
+        self.save()
+    }
+
+    /// Makes facts durable, all of them or none, and adds them to the ledger.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`]: nothing more can be recorded by this command, and nothing more may be sent.
+    /// [`StoreErrorKind::LostLock`]: the same. [`StoreErrorKind::PutBack`] where the ledger is older than its journal or mark.
+    /// [`StoreErrorKind::Damaged`] for a fact that speaks of something the ledger does not hold; nothing was recorded.
+    pub fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
+        if facts.is_empty() {
+            return Ok(());
+        }
+        self.may_record()?;
+        self.lock.alive()?;
+        self.fits(facts)?;
+        match self.journal.as_ref().map_or(InPlace::Yes, Writer::in_place) {
+            InPlace::Yes => {}
+            InPlace::Gone => {
+                // What is known is still in memory and in the open file: a snapshot saves it.
+                self.notes
+                    .push("the journal was removed during this command; what it held was saved".to_owned());
+                self.save()?;
+            }
+            InPlace::Other => {
+                self.broken = true;
+                let why = "it was replaced while a command worked";
+                return Err(StoreError::damaged_journal(&self.place.journal, why).in_mid_command());
+            }
+        }
+        let (facts, ledger_id) = if let Some(id) = &self.ledger.ledger_id {
+            (Cow::Borrowed(facts), id.clone())
+        } else {
+            let ledger_id = installation::random_id().map_err(StoreError::in_mid_command)?;
+            let named = Fact::Named { ledger_id: ledger_id.clone() };
+            (Cow::Owned([&[named], facts].concat()), ledger_id)
+        };
+        let token = self.lock.token();
+        let appended = if let Some(journal) = &mut self.journal {
+            journal.append(token, &facts)
+        } else {
+            let header = Header::new(ledger_id, self.base.generation, self.base.len, self.base.crc);
+            Writer::create(&self.place.journal, &header, token, &facts)
+                .map(|journal| self.journal = Some(journal))
+        };
+        appended.map_err(|error| {
+            self.broken = true;
+            StoreError::file(&error, STOPPED_HERE)
+        })?;
+        for fact in facts.iter() {
+            apply(&mut self.ledger, fact).map_err(|unfit| {
+                self.broken = true;
+                let why = redact(&unfit.to_string());
+                StoreError::damaged_journal(&self.place.journal, &why).in_mid_command()
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure, before a request, that the lock is still ours and that this command did not sleep; gives a sign of
+    /// life. To be called also in long work without requests: after five minutes without it the lock counts as lost.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::LostLock`]: the request must not be made. Also where nothing could be recorded about it.
+    pub fn ready_to_send(&mut self) -> Result<(), StoreError> {
+        self.may_record()?;
+        self.lock.alive()
+    }
+
+    /// Looks, before the first request, whether the disk has room for what will be recorded: twice the ledger and 1 MiB.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`] (C064).
+    pub fn room_to_send(&self) -> Result<(), StoreError> {
+        room_to_send(&self.place.ledger, self.base.len)
+    }
+
+    /// What of the guards' findings was told already (kept in the state folder, since a guard-held run writes nothing
+    /// else).
+    #[must_use]
+    pub fn told(&self) -> Vec<Told> {
+        mark::read_told(&self.state, &self.told_name())
+    }
+
+    /// Keeps what was told. Nothing is kept where no state can be.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`].
+    pub fn set_told(&mut self, told: &[Told]) -> Result<(), StoreError> {
+        mark::write_told(&self.state, &self.told_name(), told)
+            .map_err(|error| StoreError::file(&error, "what was told may be told again"))
+    }
+
+    /// Writes a snapshot if anything was recorded, then the mark, and releases the lock.
+    ///
+    /// `run` is the `now` of a run; a hand command gives none, and only raises the generation in a mark that is there.
+    /// A run gives a ledger without an id one.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`], [`StoreErrorKind::LostLock`], or [`StoreErrorKind::Damaged`] and
+    /// [`StoreErrorKind::PutBack`] for a ledger that was changed by hand meanwhile and can no longer be used: the
+    /// journal stays, and with it all that was recorded. [`StoreErrorKind::PutBack`] where the ledger is older
+    /// than its journal or mark.
+    pub fn finish(mut self, run: Option<Timestamp>) -> Result<Finished, StoreError> {
+        self.may_record()?;
+        let said = self.notes.len();
+        if run.is_some() && self.ledger.ledger_id.is_none() {
+            let ledger_id = installation::random_id()?;
+            self.record(&[Fact::Named { ledger_id }])?;
+        }
+        if self.journal.is_some() {
+            self.save()?;
+        } else {
+            // One that slept while another command went on must not set the mark back.
+            self.lock.alive()?;
+        }
+        let marked = self.write_mark(run);
+        let notes = self.notes.split_off(said);
+        let finished = Finished { generation: self.base.generation, written: self.written, marked, notes };
+        self.lock.release();
+        Ok(finished)
+    }
+
+    /// Releases the lock and writes nothing more. What was recorded stays in the journal.
+    pub fn abandon(self) {
+        self.lock.release();
+    }
+
+    fn may_record(&self) -> Result<(), StoreError> {
+        if let Some(newer) = self.newer {
+            return Err(StoreError::put_back(&self.place.ledger, self.base.generation, newer));
+        }
+        if self.broken {
+            return Err(StoreError::new(
+                StoreErrorKind::CannotWrite,
+                format!("an earlier write beside `{}` failed", self.place.ledger.display()),
+                STOPPED_HERE,
+                String::new(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes the mark after the snapshot it speaks of. That it cannot be written is said and no failure: the ledger
+    /// is safe, and an older mark holds nothing up.
+    fn write_mark(&mut self, run: Option<Timestamp>) -> bool {
+        let Some(ledger_id) = self.ledger.ledger_id.clone() else { return false };
+        let generation = self.base.generation;
+        let mark = match (run, &self.mark) {
+            (Some(now), _) => Mark::new(ledger_id, generation, now),
+            // A flag set by a hand command must not get lost by putting back the ledger from before it.
+            (None, Some(mark)) if mark.generation < generation && self.written => {
+                Mark::new(ledger_id, generation, mark.last_run_at)
+            }
+            (None, mark) => return mark.is_some(),
+        };
+        match mark::write(&self.state, &mark) {
+            Ok(marked) => marked,
+            Err(error) => {
+                self.notes.push(format!("{error}; the ledger itself is saved"));
+                false
+            }
+        }
+    }
+
+    /// Writes a new snapshot and removes the journal that is contained in it.
+    fn save(&mut self) -> Result<(), StoreError> {
+        self.may_record()?;
+        self.lock.alive()?;
+        // An editor that saves all the time must not keep this from ending.
+        for _ in 0..5 {
+            if self.base.generation >= COUNTER_MAX {
+                return Err(StoreError::damaged_ledger(
+                    &self.place.ledger,
+                    "field `generation`: it is too large",
+                ));
+            }
+            self.ledger.generation = self.base.generation + 1;
+            self.ledger.lock_token = self.lock.token();
+            let replaced = snapshot::replace(&self.place, &self.ledger, &self.base);
+            if !matches!(replaced, Ok(Replaced::Done(_))) {
+                self.ledger.generation = self.base.generation;
+            }
+            match replaced {
+                Ok(Replaced::Done(base)) => {
+                    self.base = base;
+                    self.written = true;
+                    self.replayed = false;
+                    tracing::debug!(generation = self.base.generation, "snapshot written");
+                    return self.remove_journal();
+                }
+                Ok(Replaced::Edited) => self.take_over_edit()?,
+                Err(error) => {
+                    self.broken = true;
+                    return Err(StoreError::file(&error, STOPPED_HERE));
+                }
+            }
+        }
+        self.broken = true;
+        Err(StoreError::new(
+            StoreErrorKind::CannotWrite,
+            format!(
+                "cannot write ledger `{}`: something else changes it again and again",
+                self.place.ledger.display()
+            ),
+            STOPPED_HERE,
+            String::new(),
+        ))
+    }
+
+    /// The journal is contained in the snapshot now.
+    fn remove_journal(&mut self) -> Result<(), StoreError> {
+        let Some(journal) = self.journal.take() else { return Ok(()) };
+        if journal.in_place() != InPlace::Yes {
+            return Ok(());
+        }
+        disk::remove(&self.place.journal).map_err(|error| {
+            self.broken = true;
+            StoreError::file(&error, STOPPED_HERE)
+        })
+    }
+
+    /// Somebody edited the ledger while this command worked: reads it again and adds what was recorded since.
+    fn take_over_edit(&mut self) -> Result<(), StoreError> {
+        let taken = self.edited();
+        // Whatever is wrong with the edit, this command's view of the ledger is no longer true.
+        self.broken = taken.is_err();
+        let Snapshot { ledger, base } = taken.map_err(StoreError::in_mid_command)?;
+        self.ledger = ledger;
+        self.base = base;
+        tracing::info!(
+            "the ledger was edited by hand during this command; its facts were added to the edited version"
+        );
+        self.notes.push(format!(
+            "ledger `{}` was edited by hand during this command; what the command recorded is added to the edited \
+             version",
+            self.place.ledger.display()
+        ));
+        Ok(())
+    }
+
+    fn edited(&self) -> Result<Snapshot, StoreError> {
+        self.place.check()?;
+        let Snapshot { mut ledger, base } = read::snapshot(&self.place.ledger)?;
+        // A generation raised by hand is taken as it stands: refusing it would leave a journal that looks contained.
+        if base.generation < self.base.generation {
+            return Err(StoreError::put_back(&self.place.ledger, base.generation, self.base.generation));
+        }
+        if let Some(journal) = &self.journal {
+            let contents = journal.read_back()?;
+            fit(&self.place, &ledger, &contents)?;
+            replay(&self.place, &mut ledger, &contents)?;
+        }
+        Ok(Snapshot { ledger, base })
+    }
+
+    /// Refuses a batch that could not be replayed later: it would make the journal unreadable for every command after.
+    fn fits(&self, facts: &[Fact]) -> Result<(), StoreError> {
+        let mut sessions = HashSet::new();
+        let mut matters = HashSet::new();
+        for fact in facts {
+            let needed = match fact {
+                Fact::Admitted { purchase } => {
+                    sessions.insert(&purchase.session);
+                    continue;
+                }
+                Fact::Matter { matter } => {
+                    matters.insert(matter.id());
+                    continue;
+                }
+                Fact::Filled { checkout } => Err(&checkout.session),
+                Fact::Closed { key, .. }
+                | Fact::Planned { key, .. }
+                | Fact::Unknown { key, .. }
+                | Fact::NotSent { key }
+                | Fact::Refused { key, .. }
+                | Fact::Sent { key, .. } => match key {
+                    IdempotencyKey::Step(session, _) => Err(session),
+                    IdempotencyKey::Notice(id) => Ok(id),
+                },
+                _ => continue,
+            };
+            let known = match needed {
+                Ok(id) => matters.contains(id) || self.ledger.matters.iter().any(|matter| matter.id() == *id),
+                Err(session) => sessions.contains(session) || self.ledger.buyers.purchase(session).is_some(),
+            };
+            if !known {
+                let about = match needed {
+                    Ok(id) => format!("matter {id}"),
+                    Err(session) => format!("session {session}"),
+                };
+                return Err(StoreError::new(
+                    StoreErrorKind::Damaged,
+                    format!(
+                        "ledger `{}` does not hold {about}, of which something was to be recorded",
+                        self.place.ledger.display()
+                    ),
+                    STOPPED_HERE,
+                    String::new(),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the state folder calls this ledger where it has no id.
+    fn told_name(&self) -> String {
+        super::told_name(&self.place, &self.ledger)
+    }
+}
+
+/// Whether the disk has room for the results of a run: see [`LockedLedger::room_to_send`].
+pub(super) fn room_to_send(path: &Path, len: u64) -> Result<(), StoreError> {
+    let folder = disk::folder_of(path);
+    let free = fs2::available_space(folder)
+        .naming("ask for the free space of", folder)
+        .map_err(|error| StoreError::file(&error, NOTHING_DONE))?;
+    enough_room(folder, free, len)
+}
+
+/// Twice the ledger (a snapshot beside the old one) and 1 MiB for the journal.
+pub(super) fn enough_room(folder: &Path, free: u64, ledger: u64) -> Result<(), StoreError> {
+    let needed = ledger.saturating_mul(2).saturating_add(1 << 20);
+    if free >= needed {
+        return Ok(());
+    }
+    Err(StoreError::new(
+        StoreErrorKind::CannotWrite,
+        format!(
+            "cannot be sure to write in `{}`: {free} bytes are free and {needed} may be needed",
+            folder.display()
+        ),
+        "nothing was sent",
+        "make room on this disk".to_owned(),
+    ))
+}

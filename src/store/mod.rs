@@ -1,0 +1,293 @@
+//! The ledger on disk: `ledger.json`, its journal, its lock, its backup, and its mark in the state folder.
+//!
+//! A command takes the lock, gets a [`LockedLedger`], records facts in it, and finishes. Only a locked ledger can be
+//! changed. Reading without a lock ([`Store::view`]) writes not one byte. This room knows facts and ledgers and nothing
+//! of mails, rules or settings; it decides nothing but whether a file can be trusted.
+//!
+//! What must hold: what [`LockedLedger::record`] acknowledged survives a kill and a power cut; a file that cannot be
+//! read is never rewritten; a flag that a person sets in the file by hand, at any time, is never lost.
+//!
+//! # What a crash can leave, and who cleans it up
+//!
+//! | left behind | how the next command finds it | who cleans up |
+//! | --- | --- | --- |
+//! | S1: lock record `held`, advisory lock free | a dead holder of this installation | the next lock takes over, and says so |
+//! | S2: `.stepmail-ledger.json…-XXXXXX` beside the ledger, or in the state folder | never read | swept under the lock |
+//! | S3: journal of the ledger's generation | what was recorded and is in no snapshot yet | replayed when loaded; `consolidate` or `finish` writes the snapshot and removes it |
+//! | S4: the same with an unfinished last line | a tear: never acknowledged | cut when loaded, in the file at the next write |
+//! | S5: `.bak` is the same file as the ledger | a snapshot was about to be renamed | nobody needs to; the next snapshot makes a new `.bak` |
+//! | S6: no `.bak` at all | the same, a moment earlier | the next snapshot |
+//! | S7: new snapshot, and a journal of a lower generation | contained in the snapshot | removed by the next lock; `view` ignores it |
+//! | S8: new snapshot, old mark | the mark lags behind, which no guard minds | the next run's mark |
+//! | S9: no ledger, a temporary file | `init` died | `init` again; the sweep takes the file |
+//! | S10: state folder without id or marks | made anew, exclusively | the next lock |
+//! | S11: a lock file with a record that is no record | of unknown make: held until silent for 30 minutes | the lock after that |
+//!
+//! A journal of a *higher* generation than the ledger is none of these: the ledger was put back (R12). Nothing is
+//! recorded then until a person has decided.
+
+mod error;
+mod installation;
+mod journal;
+mod lock;
+mod locked;
+mod mark;
+mod place;
+mod read;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use error::{StoreError, StoreErrorKind};
+pub use lock::{Holder, Who};
+pub use locked::{Finished, LockedLedger};
+pub use mark::{Mark, Told};
+
+pub use crate::disk::Created;
+
+use error::NOTHING_DONE;
+use installation::StateFolder;
+use journal::{Contents, End};
+use lock::Lock;
+use place::Place;
+use read::{Base, Snapshot};
+
+use crate::clock::Clock;
+use crate::disk::{self, Naming};
+use crate::domain::fact::{Fact, apply};
+use crate::domain::ledger::Ledger;
+
+/// How often a reader starts again because a command replaced the ledger under its eyes.
+const READS_MAX: usize = 20;
+
+/// A ledger on disk, not opened yet.
+#[derive(Clone, Debug)]
+pub struct Store {
+    place: Place,
+    state_dir: PathBuf,
+}
+
+/// A ledger as it was when somebody looked, with all that was recorded.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Snapshot and journal together.
+    pub ledger: Ledger,
+    /// R12: how far this installation has brought it.
+    pub mark: Option<Mark>,
+    /// This installation's id; one made up for the occasion where a run would make a new one; none where no state can
+    /// be kept.
+    pub installation: Option<String>,
+    /// What is to be said.
+    pub notes: Vec<String>,
+    /// R12: the ledger was put back; see [`LockedLedger::journal_ahead`].
+    pub journal_ahead: bool,
+    /// What of the guards' findings was told already.
+    pub told: Vec<Told>,
+    path: PathBuf,
+    len: u64,
+}
+
+impl View {
+    /// Whether a run would find room for its results; see [`LockedLedger::room_to_send`].
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`], as for the run.
+    pub fn room_to_send(&self) -> Result<(), StoreError> {
+        locked::room_to_send(&self.path, self.len)
+    }
+}
+
+impl Store {
+    /// Finds a ledger and looks whether it may be used where it lies. Nothing is written.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Missing`] where nothing is there, or a link leads nowhere; [`StoreErrorKind::CannotWrite`]
+    /// where it belongs to somebody else, is read-only, has a second name, or lies on a network or synchronised folder;
+    /// [`StoreErrorKind::Damaged`] where it is no file.
+    pub fn new(ledger: &Path, state_dir: &Path, allow_shared_folder: bool) -> Result<Self, StoreError> {
+        let place = Place::find(ledger, allow_shared_folder)?;
+        place.check()?;
+        Ok(Self { place, state_dir: state_dir.to_owned() })
+    }
+
+    /// The ledger's canonical path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.place.ledger
+    }
+
+    /// Makes a new ledger where nothing is.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`]; [`StoreErrorKind::Damaged`] where the journal of a lost ledger is there: an
+    /// empty ledger beside it would send again what that one had sent.
+    pub fn create(path: &Path, ledger: &Ledger) -> Result<Created, StoreError> {
+        let beside = place::beside(path, ".journal");
+        if std::fs::symlink_metadata(path).is_err() && std::fs::symlink_metadata(&beside).is_ok() {
+            return Err(StoreError::new(
+                StoreErrorKind::Damaged,
+                format!(
+                    "will not make a new ledger `{}`: the journal of one that is gone is beside it",
+                    path.display()
+                ),
+                NOTHING_DONE,
+                format!(
+                    "put that ledger back (`{}` may be its version before the last)",
+                    place::beside(path, ".bak").display()
+                ),
+            ));
+        }
+        snapshot::bytes(ledger)
+            .naming("write ledger", path)
+            .and_then(|bytes| disk::create(path, &bytes, disk::PRIVATE))
+            .map_err(|error| StoreError::file(&error, NOTHING_DONE))
+    }
+
+    /// Reads the ledger as it is, with all that was recorded in its journal. No lock is taken and not one byte written.
+    ///
+    /// # Errors
+    /// The same as [`Store::lock`] would meet, but for a lock that is busy and a disk that cannot be written.
+    pub fn view(&self) -> Result<View, StoreError> {
+        let state = StateFolder::look(&self.state_dir)?;
+        let mut reads = 0;
+        let loaded = loop {
+            // A command that ends meanwhile removes the journal after its facts went into a new snapshot: the old
+            // snapshot without the journal would lack them.
+            let before = read::identity(&self.place.ledger);
+            let loaded = load(&self.place);
+            reads += 1;
+            if before == read::identity(&self.place.ledger) || reads == READS_MAX {
+                break loaded?;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let mut notes = loaded.notes;
+        if matches!(loaded.journal, Found::Live { end: End { torn: true, .. }, .. }) {
+            notes.push(
+                "the last entry of the journal is unfinished (a command is at work, or died): it does not count"
+                    .to_owned(),
+            );
+        }
+        Ok(View {
+            mark: mark::read(&state, loaded.ledger.ledger_id.as_deref())?,
+            installation: state.installation().map(str::to_owned),
+            notes,
+            told: mark::read_told(&state, &told_name(&self.place, &loaded.ledger)),
+            journal_ahead: matches!(loaded.journal, Found::Ahead(_)),
+            path: self.place.ledger.clone(),
+            len: loaded.base.len,
+            ledger: loaded.ledger,
+        })
+    }
+
+    /// Takes the lock, waiting for it up to `wait`, and loads the ledger. `waiting` is called once, if it has to wait.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::Busy`] or [`StoreErrorKind::Silent`] where another command holds it; the rest as
+    /// [`Store::new`], and [`StoreErrorKind::Damaged`] for a ledger, journal, mark or installation id that cannot be
+    /// read. Neither ledger nor journal is changed in any of these cases.
+    pub fn lock(
+        &self,
+        wait: Duration,
+        clock: &Clock,
+        waiting: impl FnMut(&Holder),
+    ) -> Result<LockedLedger, StoreError> {
+        self.place.check()?;
+        let (state, note) = StateFolder::open(&self.state_dir)?;
+        let mut notes: Vec<String> = note.into_iter().collect();
+        let (lock, note) = Lock::take(&self.place, &state, wait, clock, waiting)?;
+        notes.extend(note);
+        LockedLedger::load(self.place.clone(), state, lock, notes)
+    }
+}
+
+/// What a journal is to its ledger.
+#[derive(Clone, Copy, Debug)]
+enum Found {
+    None,
+    /// Its facts are in the snapshot.
+    Contained,
+    /// The ledger was put back to an older version.
+    Ahead(u64),
+    /// Its facts come on top of the snapshot.
+    Live {
+        end: End,
+        records: usize,
+    },
+}
+
+struct Loaded {
+    ledger: Ledger,
+    base: Base,
+    journal: Found,
+    token: u64,
+    notes: Vec<String>,
+}
+
+/// Reads snapshot and journal, and adds up.
+fn load(place: &Place) -> Result<Loaded, StoreError> {
+    place.check()?;
+    let Snapshot { mut ledger, base } = read::snapshot(&place.ledger)?;
+    let mut notes = Vec::new();
+    let mut token = ledger.lock_token;
+    let journal = match journal::read(&place.journal)? {
+        None => Found::None,
+        Some(contents) => {
+            token = token.max(contents.end.token);
+            let found = fit(place, &ledger, &contents)?;
+            if let Found::Live { records: 1.., .. } = found {
+                if (contents.header.snapshot_len, contents.header.snapshot_crc) != (base.len, base.crc) {
+                    notes.push(format!(
+                        "ledger `{}` was edited by hand; what a command had recorded before is added to the edited \
+                         version",
+                        place.ledger.display()
+                    ));
+                }
+                replay(place, &mut ledger, &contents)?;
+            }
+            found
+        }
+    };
+    Ok(Loaded { ledger, base, journal, token, notes })
+}
+
+/// Finds out what a journal is to a ledger.
+fn fit(place: &Place, ledger: &Ledger, contents: &Contents) -> Result<Found, StoreError> {
+    let id = &contents.header.ledger_id;
+    let same = match (&ledger.ledger_id, contents.facts().next()) {
+        // A hand-made ledger gets its id by the first fact recorded for it.
+        (Some(ledger_id), _) | (None, Some(Fact::Named { ledger_id })) => ledger_id == id,
+        (None, first) => first.is_none(),
+    };
+    if !same {
+        return Err(StoreError::damaged_journal(&place.journal, "line 1: it belongs to another ledger"));
+    }
+    let generation = contents.header.generation;
+    Ok(match generation.cmp(&ledger.generation) {
+        std::cmp::Ordering::Less => Found::Contained,
+        std::cmp::Ordering::Greater => Found::Ahead(generation),
+        std::cmp::Ordering::Equal => Found::Live { end: contents.end, records: contents.records.len() },
+    })
+}
+
+fn replay(place: &Place, ledger: &mut Ledger, contents: &Contents) -> Result<(), StoreError> {
+    for record in &contents.records {
+        for fact in record.facts.iter() {
+            apply(ledger, fact).map_err(|unfit| {
+                let why = format!("record {}: {}", record.seq, error::redact(&unfit.to_string()));
+                StoreError::damaged_journal(&place.journal, &why)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// What the state folder calls a ledger, also one that has no id.
+fn told_name(place: &Place, ledger: &Ledger) -> String {
+    ledger.ledger_id.clone().unwrap_or_else(|| {
+        format!("path-{:08x}", crc32fast::hash(place.ledger.as_os_str().as_encoded_bytes()))
+    })
+}
