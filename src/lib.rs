@@ -5,4 +5,5 @@
 pub mod clock;
 pub mod disk;
 pub mod domain;
+pub mod source;
 pub mod store;

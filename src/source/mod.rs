@@ -1,0 +1,92 @@
+//! Where purchases and stops come from: event files and standard input, in Stripe's form or the neutral one.
+//!
+//! A source yields [`Incoming`] and judges nothing: whether a checkout becomes a purchase is `domain::admit`'s to say.
+//! One bad line or object never blocks the rest (C007); it becomes [`Incoming::Invalid`] with a subject that stays the
+//! same from run to run, so that a human is told once. What the events hold of people never reaches an error text.
+
+pub mod file;
+mod json;
+mod neutral;
+mod stripe;
+
+use std::io;
+use std::path::Path;
+
+use crate::domain::event::Incoming;
+
+pub use file::{parse, read_file, read_stdin};
+
+/// Reads a file, or standard input where the path is `-`.
+///
+/// # Errors
+/// As [`read_file`].
+pub fn read(path: &Path, livemode: bool) -> Result<Reading, SourceError> {
+    if path == Path::new("-") { read_stdin(livemode) } else { read_file(path, livemode) }
+}
+
+/// What was read from one source, in the order in which it stood there.
+#[derive(Debug, Default, PartialEq)]
+pub struct Reading {
+    /// One entry for each event, and for each piece of text that should have been one.
+    pub incoming: Vec<Incoming>,
+    /// How many of the ignored were dropped for their `livemode` (C074). A run that drops all of them should say so.
+    pub other_mode: usize,
+    /// How many of the ignored were Stripe's thin events (`v2.core.event`), which do not hold what they tell of.
+    pub thin: usize,
+}
+
+/// Nothing of a source could be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Missing, no right to read it, a fault of the disk.
+    #[error("cannot read events `{name}`: {source}; nothing of it was taken in; mend that and run again")]
+    Io {
+        /// The file.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A folder where a file is expected.
+    #[error("cannot read events `{name}`: it is a folder; nothing in it was taken in; name a file in it")]
+    Folder {
+        /// The folder.
+        name: String,
+    },
+    /// UTF-16 or UTF-32, as some editors save.
+    #[error(
+        "cannot read events `{name}`: it is UTF-16 or UTF-32 from line 1 column 1 on; nothing of this file was taken \
+         in; save it as UTF-8 and run again"
+    )]
+    Wide {
+        /// The file.
+        name: String,
+    },
+    /// Another encoding, and no event that could be read in spite of it.
+    #[error(
+        "cannot read events `{name}`: not UTF-8 at line {line} column {column}; nothing of this file was taken in; \
+         save it as UTF-8 and run again"
+    )]
+    NotUtf8 {
+        /// The file.
+        name: String,
+        /// Of the first byte that is wrong, from 1.
+        line: usize,
+        /// In bytes, from 1.
+        column: usize,
+    },
+    /// Not JSON, and no event beside the fault.
+    #[error(
+        "cannot read events `{name}`: {why} at line {line} column {column}; nothing of this file was taken in; mend it \
+         and run again"
+    )]
+    NotJson {
+        /// The file.
+        name: String,
+        /// What the parser said; it repeats nothing of the text.
+        why: String,
+        /// From 1.
+        line: usize,
+        /// In bytes, from 1.
+        column: usize,
+    },
+}
