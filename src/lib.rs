@@ -5,5 +5,6 @@
 pub mod clock;
 pub mod disk;
 pub mod domain;
+pub mod mail;
 pub mod source;
 pub mod store;
