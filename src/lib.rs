@@ -2,9 +2,15 @@
 //!
 //! The rooms and what may import what are described in `ARCHITECTURE.md`.
 
+pub mod cli;
 pub mod clock;
+pub mod command;
+pub mod config;
 pub mod disk;
 pub mod domain;
+pub mod exit;
 pub mod mail;
+pub mod report;
+pub mod run;
 pub mod source;
 pub mod store;

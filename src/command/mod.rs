@@ -1,0 +1,172 @@
+//! The subcommands, one file each, and what they have in common.
+
+mod ingest;
+mod init;
+mod mark;
+mod run;
+mod show;
+mod status;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cli::{Cli, Command, Global};
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::domain::fact::Whom;
+use crate::domain::guard::{Known, MarkSeen};
+use crate::domain::ledger::MarkKind;
+use crate::domain::policy::Policy;
+use crate::domain::time::Timestamp;
+use crate::exit::Exit;
+use crate::mail::{Outbox, Transport};
+use crate::report::{Style, complain};
+use crate::source::Reading;
+use crate::store::{LockedLedger, Mark, Store, StoreError, View};
+
+/// Carries out a command line and returns how it ended. Errors that a report has not told are returned.
+///
+/// # Errors
+/// What failed, on what, what that means for the mails, and the next step; [`Exit::of`] has its code.
+pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
+    let clock = Clock::new(cli.global.now);
+    match cli.command {
+        Command::Init(init) => init::init(&init, &cli.global, style, &clock),
+        Command::Run(run) => run::run(&run, &cli.global, style, &clock),
+        Command::Ingest(ingest) => ingest::ingest(&ingest, &Place::find(&cli.global)?, style, &clock),
+        Command::Status(status) => status::status(&status, &Place::find(&cli.global)?, style, &clock),
+        Command::Show(show) => show::show(&show, &Place::find(&cli.global)?, style, &clock),
+        Command::MarkStopped(hand) => {
+            mark::mark(MarkKind::Stopped, &hand, &Place::find(&cli.global)?, style, &clock)
+        }
+        Command::MarkStarted(hand) => {
+            mark::mark(MarkKind::Started, &hand, &Place::find(&cli.global)?, style, &clock)
+        }
+        Command::MarkRepurchase(hand) => {
+            mark::mark(MarkKind::Repurchase, &hand, &Place::find(&cli.global)?, style, &clock)
+        }
+    }
+}
+
+/// The settings, and where everything lies.
+struct Place {
+    settings: Settings,
+    ledger: PathBuf,
+    state_dir: PathBuf,
+    outbox_dir: PathBuf,
+    transport: Outbox,
+    /// The numbers of the settings, and what the transport adds.
+    policy: Policy,
+}
+
+impl Place {
+    fn find(global: &Global) -> anyhow::Result<Self> {
+        let settings = Settings::load(global.config.as_deref())?;
+        let ledger = global.ledger.clone().unwrap_or_else(|| settings.ledger());
+        // Two names of one ledger must not have two outboxes and two state folders beside them.
+        let behind_link = ledger.is_symlink().then(|| ledger.canonicalize().ok()).flatten();
+        let beside = crate::disk::folder_of(behind_link.as_ref().unwrap_or(&ledger)).to_owned();
+        let outbox_dir = settings.outbox_dir.clone().unwrap_or_else(|| beside.join("outbox"));
+        let transport = Outbox::new(&outbox_dir);
+        Ok(Self {
+            state_dir: settings.state_dir.clone().unwrap_or_else(|| beside.join(".stepmail")),
+            policy: settings.policy(transport.retention()),
+            ledger,
+            outbox_dir,
+            transport,
+            settings,
+        })
+    }
+
+    fn store(&self) -> Result<Store, StoreError> {
+        Store::new(&self.ledger, &self.state_dir, self.settings.allow_shared_folder)
+    }
+
+    /// Looks at the ledger without the lock; writes nothing.
+    fn view(&self) -> Result<View, StoreError> {
+        let view = self.store()?.view()?;
+        for note in &view.notes {
+            tracing::warn!("{note}");
+        }
+        Ok(view)
+    }
+
+    /// Takes the lock, and says so when it has to wait.
+    fn lock(&self, seconds: u64, clock: &Clock, style: Style) -> Result<LockedLedger, StoreError> {
+        let ledger = self.store()?.lock(Duration::from_secs(seconds), clock, |holder| {
+            if style != Style::Quiet {
+                complain(&format!("stepmail: waiting for another command to end: {holder}"));
+            }
+        })?;
+        for note in ledger.notes() {
+            tracing::warn!("{note}");
+        }
+        Ok(ledger)
+    }
+}
+
+/// 2026-12-01T00:00:00Z: no clock that is right lies before the day this version was released (R12). To be set anew
+/// with every release.
+const RELEASED_UNIX: i64 = 1_796_083_200;
+
+/// What the guards know.
+fn known<'a>(
+    installation: Option<&'a str>,
+    mark: Option<&Mark>,
+    journal_ahead: bool,
+    clock: &Clock,
+    clock_accepted: bool,
+) -> Known<'a> {
+    Known {
+        installation,
+        mark: mark.map(|mark| MarkSeen { generation: mark.generation, last_run_at: mark.last_run_at }),
+        journal_ahead,
+        released: (!clock.is_fixed()).then(released).flatten(),
+        clock_accepted,
+    }
+}
+
+fn released() -> Option<Timestamp> {
+    Timestamp::from_unix(RELEASED_UNIX).ok()
+}
+
+/// How a buyer or session is named in answers. The person at the terminal typed it, so it is not masked.
+fn said(whom: &Whom) -> String {
+    match whom {
+        Whom::Address(address) => address.to_string(),
+        Whom::Session(session) => format!("session {session}"),
+    }
+}
+
+/// The ledger does not know whom a command asks about.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} is not in `{}`; check the spelling and the ledger", ledger.display())]
+pub struct NotKnown {
+    what: String,
+    ledger: PathBuf,
+}
+
+/// Says when events were dropped: a newcomer's first events are test events, and nothing else would tell why nothing
+/// happens.
+fn say_what_was_dropped(reading: &Reading, livemode: bool) {
+    if reading.other_mode > 0 {
+        tracing::warn!(
+            events = reading.other_mode,
+            "events of Stripe's {} were dropped, since stripe.livemode is {livemode}",
+            if livemode { "test mode" } else { "live mode" }
+        );
+    }
+    if reading.thin > 0 {
+        tracing::warn!(events = reading.thin, "thin events were dropped: they do not hold what they tell of");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_release_date_is_the_one_the_comment_says() {
+        assert_eq!(released().unwrap().to_string(), "2026-12-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,117 @@
+//! `run`: the hourly command. It opens everything, hands it to [`crate::run`], and closes it again.
+
+use crate::cli;
+use crate::clock::Clock;
+use crate::domain::time::Timestamp;
+use crate::exit::Exit;
+use crate::mail::{Language, Templates};
+use crate::report::Style;
+use crate::report::run::RunReport;
+use crate::run::{DryBook, Ended, Shop, Task};
+use crate::source;
+use crate::store::{LockedLedger, Mark, StoreError};
+
+use super::Place;
+
+pub(super) fn run(
+    asked: &cli::Run,
+    global: &cli::Global,
+    style: Style,
+    clock: &Clock,
+) -> anyhow::Result<Exit> {
+    let mut report = RunReport::new(asked.dry_run);
+    match (attempt(asked, global, style, clock, &mut report), style) {
+        (Ok(()), _) => {
+            report.print(style);
+            Ok(report.exit)
+        }
+        // Programs read the failure in the object; people on standard error, after what was done until then.
+        (Err(error), Style::Json) => {
+            report.fail(Exit::of(&error), error.to_string());
+            report.print(style);
+            Ok(report.exit)
+        }
+        (Err(error), _) => {
+            report.print(style);
+            Err(error)
+        }
+    }
+}
+
+fn attempt(
+    asked: &cli::Run,
+    global: &cli::Global,
+    style: Style,
+    clock: &Clock,
+    report: &mut RunReport,
+) -> anyhow::Result<()> {
+    let place = Place::find(global)?;
+    let settings = &place.settings;
+    let templates = match &settings.templates_dir {
+        Some(folder) => Templates::from_folder(folder),
+        None => Templates::builtin(),
+    };
+    report.outbox = Some(place.outbox_dir.clone());
+    let shop = Shop {
+        templates: &templates,
+        transport: &place.transport,
+        mail: &settings.mail,
+        values: Language::ALL.into_iter().map(|language| (language, settings.values(language))).collect(),
+        policy: place.policy.clone(),
+        clock,
+    };
+    // Whether there is a ledger that may be used, before anything is read from a pipe.
+    place.store()?;
+    let mut batch = Vec::new();
+    for path in &asked.events {
+        match source::read(path, settings.livemode) {
+            Ok(reading) => {
+                super::say_what_was_dropped(&reading, settings.livemode);
+                batch.extend(reading.incoming);
+            }
+            // A failure in one source never stops the others.
+            Err(error) => report.not_taken.push(error.to_string()),
+        }
+    }
+    let task = |installation, mark: Option<&Mark>, journal_ahead| {
+        let known = super::known(installation, mark, journal_ahead, clock, asked.accept_clock);
+        Task { batch, allow: asked.allow, known, moment: clock.moment() }
+    };
+    if asked.dry_run {
+        let view = place.view()?;
+        let (installation, mark) = (view.installation.clone(), view.mark.clone());
+        let task = task(installation.as_deref(), mark.as_ref(), view.journal_ahead);
+        report.now = Some(task.moment.now);
+        crate::run::run(&mut DryBook::new(view), &shop, task, report)?;
+    } else {
+        let mut book = place.lock(asked.wait, clock, style)?;
+        let (installation, mark) = (book.installation().map(str::to_owned), book.mark().cloned());
+        let task = task(installation.as_deref(), mark.as_ref(), book.journal_ahead());
+        let now = task.moment.now;
+        report.now = Some(now);
+        let ended = crate::run::run(&mut book, &shop, task, report);
+        finish(book, ended, now)?;
+    }
+    report.conclude();
+    Ok(())
+}
+
+/// Writes the sum of a run. A run that failed leaves its journal to the next one, which replays it.
+fn finish(book: LockedLedger, ended: Result<Ended, StoreError>, now: Timestamp) -> Result<(), StoreError> {
+    match ended {
+        Ok(Ended::Done) => {
+            for note in book.finish(Some(now))?.notes {
+                tracing::warn!("{note}");
+            }
+            Ok(())
+        }
+        Ok(Ended::Held) => {
+            book.abandon();
+            Ok(())
+        }
+        Err(error) => {
+            book.abandon();
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One run, in DESIGN 4's order: guards, stops and purchases, decisions, mails, notices.
+//!
+//! A run writes facts into a [`Book`]: the locked ledger, where each is durable before the next step, or one in memory.
+//! A dry run is the same code over the latter, so it cannot say something else than the run that follows it.
+
+pub mod book;
+mod close;
+mod intake;
+mod notify;
+mod send;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::domain::decide::{Due, counts_for_brake, decide, mails_allowed, sort_for_sending};
+use crate::domain::event::Incoming;
+use crate::domain::fact::Fact;
+use crate::domain::guard::{Known, guard};
+use crate::domain::matter::{Matter, MatterKind};
+use crate::domain::policy::Policy;
+use crate::domain::time::Timestamp;
+use crate::mail::{Language, MailSettings, Templates, Transport};
+use crate::report::run::{Hold, Notice, RunReport};
+use crate::store::StoreError;
+
+pub use book::{Book, DryBook};
+pub use intake::take_in;
+
+/// How long a run may send (DESIGN 4): a lock that is silent for 30 minutes is reclaimed, and the next hour comes.
+const SENDING_MAX: Duration = Duration::from_secs(20 * 60);
+
+/// What a run works with, besides the book.
+pub struct Shop<'a> {
+    /// The texts.
+    pub templates: &'a Templates,
+    /// The mail service.
+    pub transport: &'a dyn Transport,
+    /// Who writes.
+    pub mail: &'a MailSettings,
+    /// The seller's values for templates, by language.
+    pub values: BTreeMap<Language, BTreeMap<String, String>>,
+    /// The numbers of the rules, with the transport's retention.
+    pub policy: Policy,
+    /// The clock.
+    pub clock: &'a Clock,
+}
+
+impl Shop<'_> {
+    fn values_for(&self, language: Language) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.values.get(&language).unwrap_or(&NONE)
+    }
+}
+
+/// What is asked of a run.
+pub struct Task<'a> {
+    /// What the sources yielded.
+    pub batch: Vec<Incoming>,
+    /// R4: a human's go for so many mails.
+    pub allow: Option<usize>,
+    /// What the guards know.
+    pub known: Known<'a>,
+    /// When the clock was read.
+    pub moment: Moment,
+}
+
+/// How a run came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// A guard holds it: nothing was recorded, and no mark is to be written.
+    Held,
+    /// Everything was done that could be.
+    Done,
+}
+
+/// Runs, and says what it did. Sources that could not be read, and the end of the book, are the caller's.
+///
+/// # Errors
+/// [`StoreError`] when something could not be recorded. What was done until then is in `report`.
+pub fn run(
+    book: &mut dyn Book,
+    shop: &Shop<'_>,
+    task: Task<'_>,
+    report: &mut RunReport,
+) -> Result<Ended, StoreError> {
+    let now = task.moment.now;
+    let held = guard(book.ledger(), &task.known, now);
+    if !held.is_empty() {
+        notify::guards(book, shop, &held, now, !task.batch.is_empty(), report);
+        return Ok(Ended::Held);
+    }
+    notify::guards_passed(book);
+    book.consolidate()?;
+    if task.known.clock_accepted && book.ledger().newest_recorded().is_some_and(|newest| newest > now) {
+        close::close_plans_from_ahead(book, shop, now, report)?;
+        book.record(&[Fact::ClockAccepted { now }])?;
+    }
+    if let Some(mails) = task.allow {
+        book.record(&[Fact::Allowed { at: now, mails }])?;
+    }
+    intake::take_in(book, task.batch, now, report)?;
+    close::close_what_is_over(book, shop, now, report)?;
+
+    let mut mails: Vec<Due> =
+        book.ledger().buyers.all().iter().filter_map(|buyer| decide(buyer, &shop.policy, now).mail).collect();
+    sort_for_sending(&mut mails);
+    let braked = brake(book, shop, &mut mails, now, report)?;
+    let sending = send::send(book, shop, &mails, braked, task.moment, report)?;
+    notify::tell(book, shop, task.moment, &sending, report)?;
+
+    // A ledger that gets its id by this run must also say whose it is: a copy made now is to be noticed.
+    let is_new = book.ledger().ledger_id.is_none();
+    if is_new || book.has_recorded() || book.owes_last_run(now) {
+        book.record(&[Fact::Ran { at: now, installation: task.known.installation.map(str::to_owned) }])?;
+    }
+    Ok(Ended::Done)
+}
+
+/// R4: with too many mails due, none of those the brake counts is sent. Says whether it holds.
+fn brake(
+    book: &mut dyn Book,
+    shop: &Shop<'_>,
+    mails: &mut Vec<Due>,
+    now: Timestamp,
+    report: &mut RunReport,
+) -> Result<bool, StoreError> {
+    let counted = mails.iter().filter(|mail| counts_for_brake(mail, now)).count();
+    let allowed = mails_allowed(&shop.policy, book.ledger().allowed.as_ref(), now);
+    if counted <= allowed {
+        over(book, MatterKind::Brake, "run")?;
+        return Ok(false);
+    }
+    mails.retain(|mail| !counts_for_brake(mail, now));
+    report.held_by.push(Hold::Brake);
+    let text = format!(
+        "{counted} mails are due, and a run sends at most {allowed} unasked; none of them was sent; look at them with \
+         `stepmail run --dry-run --allow {counted}`, and if they are right, run `stepmail run --allow {counted}`"
+    );
+    report.stopped_early = Some(text.clone());
+    raise(book, Matter::new(MatterKind::Brake, "run", now, None, text), report)?;
+    Ok(true)
+}
+
+/// Writes a matter into the ledger and the report, unless it is known.
+fn raise(book: &mut dyn Book, matter: Matter, report: &mut RunReport) -> Result<(), StoreError> {
+    if book.ledger().matter(matter.kind, &matter.subject).is_some() {
+        return Ok(());
+    }
+    report.notices.push(Notice::of(&matter));
+    book.record(&[Fact::Matter { matter: Box::new(matter) }])
+}
+
+/// Notes that a condition has ended.
+fn over(book: &mut dyn Book, kind: MatterKind, subject: &str) -> Result<(), StoreError> {
+    if book.ledger().matter(kind, subject).is_none() {
+        return Ok(());
+    }
+    book.record(&[Fact::MatterOver { kind, subject: subject.to_owned() }])
+}
