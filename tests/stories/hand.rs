@@ -1,0 +1,182 @@
+//! What a person says by hand: of buyers nobody knows yet, twice, and beside a run.
+
+use serde_json::json;
+
+use crate::shop::{Ran, Shop};
+
+const NOW: &str = "2026-10-01T00:00:00Z";
+/// Before any of the purchases of a story.
+const BOUGHT: &str = "2026-10-01T12:00:00Z";
+
+#[test]
+fn a_mark_on_somebody_nobody_knows_is_kept_for_the_future_and_said() {
+    for command in ["mark-stopped", "mark-started", "mark-repurchase"] {
+        for who in ["cs_new", "new@example.com"] {
+            let shop = Shop::new();
+            let mark = [command, who, "--now", NOW];
+            let said = shop.stepmail(&mark).exits(1).says("noted for the future").says(who);
+            said.says(shop.path("ledger.json").to_str().unwrap());
+            let once = shop.read("ledger.json");
+            shop.stepmail(&mark).exits(1);
+            let again = shop.stepmail(&[&mark[..], &["--json"]].concat()).exits(1).json();
+            assert_eq!(
+                (&again["known"], &again["changed"]),
+                (&json!(false), &json!(false)),
+                "{command} {who}"
+            );
+            assert_eq!(shop.read("ledger.json"), once, "{command} {who}: twice is once");
+            assert!(shop.run("2026-10-01T01:00:00Z").exits(0).mails().is_empty());
+
+            shop.buys("cs_new", "New@example.com", BOUGHT).buys("cs_other", "o@example.com", BOUGHT);
+            let told = i32::from((command, who) == ("mark-stopped", "new@example.com"));
+            let ran = shop.run("2026-10-01T13:00:00Z").exits(told).hides_addresses();
+            assert!(ran.mails().contains(&"pp:cs_other:d0 sent".into()), "{command} {who}");
+            shop.run("2026-10-01T14:00:00Z").exits(0);
+            shop.run("2026-10-04T13:00:00Z").exits(0);
+            shop.run("2026-10-08T13:00:00Z").exits(0);
+            let steps = match command {
+                // A stop of a person is the case of R7 that is told; the steps are all closed either way.
+                "mark-stopped" => ["stopped", "stopped", "stopped", "stopped"],
+                "mark-started" => ["sent", "started", "sent", "pending"],
+                _ => ["sent", "repurchase", "repurchase", "repurchase"],
+            };
+            assert_eq!(shop.steps("cs_new"), steps, "{command} {who}");
+            assert_eq!(shop.steps("cs_other"), ["sent", "sent", "sent", "pending"], "{command} {who}");
+        }
+    }
+}
+
+#[test]
+fn a_mark_twice_is_once_and_keeps_the_first_reason() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    for (command, who) in
+        [("mark-stopped", "a@example.com"), ("mark-started", "cs_1"), ("mark-repurchase", "cs_1")]
+    {
+        let mark = |reason: &str, now: &str| {
+            shop.stepmail(&[command, who, "--reason", reason, "--json", "--now", now]).exits(0).json()["changed"].clone()
+        };
+        assert_eq!(mark("she\nasked\tby \u{7}phone", "2026-10-02T00:00:00Z"), true, "{command}");
+        let once = shop.read("ledger.json");
+        assert_eq!(mark("another", "2026-10-02T01:00:00Z"), false, "{command}");
+        assert_eq!(shop.read("ledger.json"), once, "{command}");
+    }
+    assert_eq!(shop.ledger()["buyers"][0]["stopped"]["reason"], "she asked by phone");
+    assert_eq!(shop.outbox().len(), 1, "a mark sends nothing");
+}
+
+#[test]
+fn a_mark_says_what_the_next_run_will_close_and_it_does() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let said =
+        shop.stepmail(&["mark-stopped", "cs_1", "--json", "--now", "2026-10-02T00:00:00Z"]).exits(0).json();
+    assert_eq!(
+        said["next_run_closes"],
+        json!(["d3 of cs_1: stopped", "d7 of cs_1: stopped", "d14 of cs_1: stopped"])
+    );
+    assert_eq!(shop.steps("cs_1"), ["sent", "pending", "pending", "pending"], "a mark only sets a flag");
+    let ran = shop.run("2026-10-02T01:00:00Z").exits(0);
+    assert_eq!(ran.closed(), ["cs_1 d3 stopped", "cs_1 d7 stopped", "cs_1 d14 stopped"]);
+}
+
+#[test]
+fn show_of_somebody_nobody_knows_is_exit_1_and_names_the_ledger() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let before = shop.everything();
+    for who in ["cs_2", "b@example.com"] {
+        let ran = shop.stepmail(&["show", who]).exits(1).says(who).says("check the spelling");
+        assert!(ran.says(shop.path("ledger.json").to_str().unwrap()).stdout.is_empty());
+    }
+    shop.stepmail(&["show", "A@example.com"]).exits(0).says("cs_1");
+    assert!(shop.everything() == before, "who only looks writes nothing");
+}
+
+#[test]
+fn ingest_takes_in_and_sends_nothing() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW).event("{broken").buys("cs_2", "b@example.com", NOW);
+    let ran = shop.stepmail(&["ingest", "events.jsonl", "--json", "--now", "2026-10-01T01:00:00Z"]).exits(1);
+    let ran = ran.hides_addresses();
+    assert_eq!(
+        (&ran.json()["ingested"]["purchases"], ran.notices()),
+        (&json!(2), vec!["invalid_event".into()])
+    );
+    assert!(!shop.path("outbox").exists(), "a mail or a notice left");
+    let again =
+        shop.stepmail(&["ingest", "events.jsonl", "--json", "--now", "2026-10-01T01:10:00Z"]).exits(0);
+    assert_eq!(again.json()["ingested"]["duplicates"], 2);
+    std::fs::remove_file(shop.path("events.jsonl")).unwrap();
+    let run = shop.run("2026-10-01T02:00:00Z").exits(0);
+    assert_eq!(run.mails(), ["pp:cs_1:d0 sent", "pp:cs_2:d0 sent"]);
+    assert_eq!(shop.notices().len(), 1, "the next run tells what it had to tell");
+    let piped = r#"{"id":"s1","type":"stop","session":"cs_1","at":"2026-10-01T02:30:00Z"}"#;
+    shop.stepmail_reading(piped, &["ingest", "-", "--now", "2026-10-01T03:00:00Z"]).exits(0);
+    assert_eq!(shop.run("2026-10-04T00:00:00Z").exits(0).mails(), ["pp:cs_2:d3 sent"]);
+}
+
+#[test]
+fn c020_c069_marks_set_beside_a_run_are_never_lost() {
+    std::thread::scope(|scope| {
+        for part in 0..4 {
+            scope.spawn(move || marks_beside_runs(part));
+        }
+    });
+}
+
+/// Ten of the forty rounds, in a shop of their own.
+fn marks_beside_runs(part: usize) {
+    let shop = Shop::new();
+    for n in 0..10 {
+        shop.buys(&format!("cs_stop{n}"), &format!("s{n}@example.com"), NOW);
+        shop.buys(&format!("cs_again{n}"), &format!("r{n}@example.com"), NOW);
+    }
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    for n in 0..10 {
+        let now = format!("2026-10-02T{n:02}:00:00Z");
+        let (stop, again) = (format!("s{n}@example.com"), format!("cs_again{n}"));
+        // Something to record for the run as well.
+        shop.buys(&format!("cs_new{n}"), &format!("n{n}@example.com"), "2026-10-01T20:00:00Z");
+        let children = [
+            shop.spawn(&["mark-stopped", &stop, "--now", &now]),
+            shop.spawn(&["run", "--now", &now, "--events", "events.jsonl"]),
+            shop.spawn(&["mark-repurchase", &again, "--now", &now]),
+        ];
+        let [stopped, run, repurchase] = children.map(|child| Ran::of(&child.wait_with_output().unwrap()));
+        stopped.exits(0);
+        repurchase.exits(0);
+        assert!(run.code == 0 || run.code == 75, "part {part} round {n}: {} {}", run.code, run.stderr);
+    }
+    shop.run("2026-10-02T12:00:00Z").exits(0);
+    shop.run("2026-10-04T00:00:00Z").exits(0);
+    for n in 0..10 {
+        assert_eq!(
+            shop.steps(&format!("cs_stop{n}")),
+            ["sent", "stopped", "stopped", "stopped"],
+            "part {part} {n}"
+        );
+        let again = ["sent", "repurchase", "repurchase", "repurchase"];
+        assert_eq!(shop.steps(&format!("cs_again{n}")), again, "part {part} {n}");
+        assert_eq!(shop.step(&format!("cs_new{n}"), "d0"), "sent", "part {part} {n}");
+    }
+    assert_eq!(shop.outbox().len(), 30, "each d0 once, and no d3 to anybody");
+}
+
+#[test]
+fn a_stop_for_the_future_and_a_checkout_that_waits_can_be_looked_up() {
+    let shop = Shop::new();
+    shop.stepmail(&["mark-stopped", "zed@example.com", "--now", "2026-10-01T00:00:00Z"]).exits(1);
+    shop.stepmail(&["show", "zed@example.com"]).exits(0).says("buyer stopped (asked)");
+    shop.stepmail(&["mark-stopped", "cs_7", "--now", "2026-10-01T00:00:00Z"]).exits(1);
+    shop.stepmail(&["show", "cs_7"]).exits(0).says("is stopped when it comes");
+    shop.buys("cs_ahead", "a@example.com", "2026-10-02T00:00:00Z");
+    shop.run("2026-10-01T01:00:00Z").exits(1);
+    shop.stepmail(&["show", "cs_ahead"]).exits(0).says("waits for its date");
+    shop.stepmail(&["mark-stopped", "cs_ahead", "--now", "2026-10-01T02:00:00Z"]).exits(0);
+    assert!(shop.run("2026-10-02T01:00:00Z").exits(0).mails().is_empty());
+    assert_eq!(shop.steps("cs_ahead"), ["stopped", "stopped", "stopped", "stopped"]);
+}

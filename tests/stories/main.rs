@@ -1,0 +1,15 @@
+//! Stories: the real program, an empty folder, a cleared environment, a fixed `now`. A buyer, a purchase, what happens,
+//! and what must not.
+
+#![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
+
+mod bad_input;
+mod crash;
+mod guards;
+mod hand;
+mod intake;
+mod lock;
+mod readme;
+mod rules;
+mod shop;
+mod texts;
