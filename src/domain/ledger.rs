@@ -103,7 +103,7 @@ pub struct Buyer {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventId>,
     /// In the order of admission.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "tight")]
     pub purchases: Vec<Purchase>,
 }
 
@@ -146,7 +146,7 @@ pub struct Purchase {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub amount: Option<Amount>,
     /// The events that spoke of this purchase.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "tight")]
     pub events: Vec<EventId>,
     /// The payment service's other names for it.
     #[serde(default, skip_serializing_if = "Refs::is_empty")]
@@ -753,6 +753,14 @@ impl StepState {
             }
         }
     }
+}
+
+/// Reads a list that takes no more room than it needs. A list grows to four places at its first element, and most buyers
+/// have one purchase: the other three would be most of the memory of a large ledger.
+fn tight<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+    let mut list = Vec::deserialize(d)?;
+    list.shrink_to_fit();
+    Ok(list)
 }
 
 /// Reads a map whose keys may not repeat: serde's own maps let the last one win without a word (C060).
