@@ -39,6 +39,9 @@ pub struct RunReport {
     pub stopped_early: Option<String>,
     /// The exit code.
     pub exit: Exit,
+    /// Whether the run came to its end. One that failed cannot say that nothing is due.
+    #[serde(skip)]
+    concluded: bool,
     /// What holds mails though they are due.
     #[serde(skip)]
     pub held_by: Vec<Hold>,
@@ -157,6 +160,7 @@ impl RunReport {
             notices: Vec::new(),
             stopped_early: None,
             exit: Exit::Done,
+            concluded: false,
             held_by: Vec::new(),
             outbox: None,
             not_taken: Vec::new(),
@@ -173,6 +177,7 @@ impl RunReport {
     /// Draws the exit code of a run that came to its end: 1 where a person must look, 65 where an input could not be
     /// read, 75 where a mail that is due has not been accepted and the next run tries again.
     pub fn conclude(&mut self) {
+        self.concluded = true;
         let held = !self.held_by.is_empty();
         self.exit = if !self.not_taken.is_empty() && !held {
             Exit::Damaged
@@ -286,7 +291,7 @@ impl RunReport {
                 mail.subject
             )?;
         }
-        if self.mails.is_empty() && self.stopped_early.is_none() && self.schema == RUN {
+        if self.concluded && self.mails.is_empty() && self.stopped_early.is_none() && self.schema == RUN {
             let why = if self.notices.is_empty() { "nothing is due" } else { "no mail left" };
             writeln!(out, "{why}")?;
         }

@@ -910,3 +910,13 @@ fn c010_c012_mails_that_cannot_be_put_down_are_noticed_under_cron_and_leave_late
     assert!(shop.stepmail(&args).exits(0).stdout.is_empty());
     assert_eq!(shop.outbox(), ["pp:cs_1:d0"]);
 }
+
+#[test]
+fn a_run_that_failed_does_not_say_that_nothing_is_due() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.write("ledger.json", "no ledger");
+    let args = ["run", "--now", "2026-10-01T01:00:00Z", "--events", "events.jsonl"];
+    let failed = shop.stepmail(&args).exits(65).says("cannot read ledger");
+    assert!(failed.stdout.is_empty(), "{}", failed.stdout);
+}
