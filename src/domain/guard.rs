@@ -1,7 +1,9 @@
 //! R12: clocks that are wrong, copies, and backups that were put back. Any of these holds all closing and sending.
 
-use super::ledger::Ledger;
+use super::decide::Closing;
+use super::ledger::{CloseReason, Ledger};
 use super::matter::MatterKind;
+use super::policy::Retention;
 use super::time::{Seconds, Timestamp};
 
 /// How far a clock may lie behind a recorded time: two readings of one clock, corrected in between.
@@ -107,6 +109,26 @@ fn clock(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Option<Held> {
             now - last_run
         ),
     })
+}
+
+/// Plans dated ahead of a clock that a human has accepted: they were dated by a wrong one. How long ago their attempts
+/// were made cannot be known, nor whether the mail service still remembers the keys, so they are not tried again.
+#[must_use]
+pub fn plans_from_ahead(ledger: &Ledger, retention: Retention, now: Timestamp) -> Vec<Closing> {
+    if retention == Retention::Forever {
+        return Vec::new();
+    }
+    let purchases = ledger.buyers.all().iter().flat_map(|buyer| &buyer.purchases);
+    let steps = purchases
+        .flat_map(|purchase| purchase.steps.iter().map(move |(step, state)| (purchase, step, state)));
+    steps
+        .filter(|(_, _, state)| state.open_attempt().is_some_and(|attempt| attempt.first_at > now))
+        .map(|(purchase, step, _)| Closing {
+            session: purchase.session.clone(),
+            step,
+            reason: CloseReason::UnknownResult,
+        })
+        .collect()
 }
 
 #[cfg(test)]

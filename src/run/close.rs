@@ -2,18 +2,17 @@
 
 use crate::domain::decide::{Closing, decide};
 use crate::domain::fact::Fact;
+use crate::domain::guard::plans_from_ahead;
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::ledger::CloseReason;
 use crate::domain::matter::Matter;
-use crate::domain::policy::Retention;
 use crate::domain::time::Timestamp;
 use crate::report::run::{Closed, Notice, RunReport};
 use crate::store::StoreError;
 
 use super::{Book, Shop};
 
-/// R12: a human says that the clock is right, so a plan from ahead of it was dated by a wrong one. How long ago its
-/// attempt was made cannot be known, nor whether the mail service still remembers the key: it is not tried again.
+/// R12: closes the plans that a wrong clock dated ahead of the one a human has accepted.
 ///
 /// # Errors
 /// Nothing was closed.
@@ -23,18 +22,7 @@ pub(super) fn close_plans_from_ahead(
     now: Timestamp,
     report: &mut RunReport,
 ) -> Result<(), StoreError> {
-    if shop.policy.retention == Retention::Forever {
-        return Ok(());
-    }
-    let mut closings = Vec::new();
-    for purchase in book.ledger().buyers.all().iter().flat_map(|buyer| &buyer.purchases) {
-        for (step, state) in purchase.steps.iter() {
-            if state.open_attempt().is_some_and(|attempt| attempt.first_at > now) {
-                let session = purchase.session.clone();
-                closings.push(Closing { session, step, reason: CloseReason::UnknownResult });
-            }
-        }
-    }
+    let closings = plans_from_ahead(book.ledger(), shop.policy.retention, now);
     close(book, closings, now, report)
 }
 

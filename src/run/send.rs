@@ -18,7 +18,7 @@ use crate::domain::matter::{Matter, MatterKind};
 use crate::domain::outcome::{MailResult, Outcome, StopSending, Streak, settle};
 use crate::domain::time::Timestamp;
 use crate::mail::{FreezeError, Language, Message, TemplateFault, Values};
-use crate::report::run::{Closed, Hold, MailLine, RunReport};
+use crate::report::run::{Closed, Hold, MailLine, Notice, RunReport};
 use crate::store::StoreError;
 
 use super::{Book, SENDING_MAX, Shop, over, raise};
@@ -142,10 +142,7 @@ fn deliver(
         warn!(%key, result = ?settled.result, reason = line.reason.as_deref(), "mail not accepted");
     }
     report.mails.push(line);
-    if !settled.facts.is_empty() {
-        book.record(&settled.facts)
-            .map_err(|error| error.after_answer(key, settled.result == MailResult::Sent))?;
-    }
+    let mut facts = settled.facts;
     if let Some(reason) = settled.closed {
         report.closed.push(Closed { session: due.session.clone(), step: due.step, reason });
         let matter = match reason {
@@ -154,7 +151,14 @@ fn deliver(
             }
             _ => Matter::unknown_result(&due.session, due.step, state.open_attempt().as_ref(), at),
         };
-        raise(book, matter, report)?;
+        // In one append: a step that is closed, by a process that dies before it says so, would never be told.
+        if book.ledger().matter(matter.kind, &matter.subject).is_none() {
+            report.notices.push(Notice::of(&matter));
+            facts.push(Fact::Matter { matter: Box::new(matter) });
+        }
+    }
+    if !facts.is_empty() {
+        book.record(&facts).map_err(|error| error.after_answer(key, settled.result == MailResult::Sent))?;
     }
     match stop {
         Some(StopSending::Account(reason)) => {
