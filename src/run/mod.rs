@@ -158,3 +158,6 @@ fn over(book: &mut dyn Book, kind: MatterKind, subject: &str) -> Result<(), Stor
     }
     book.record(&[Fact::MatterOver { kind, subject: subject.to_owned() }])
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! A run against a mail service that answers as it is told: what the outbox never does.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::domain::fact::{Fact, apply};
+use crate::domain::ids::IdempotencyKey;
+use crate::domain::ledger::{CloseReason, Frozen, Ledger, StepState};
+use crate::domain::outcome::Outcome;
+use crate::domain::policy::Retention;
+use crate::domain::time::Seconds;
+use crate::mail::{FreezeError, Message, Sender};
+use crate::source;
+use crate::store::Told;
+
+/// A mail service with a script: one answer for each request to a buyer, then it accepts. Notices always arrive.
+struct Script {
+    answers: RefCell<Vec<Outcome>>,
+    asked: RefCell<Vec<(String, String)>>,
+}
+
+impl Script {
+    fn new(mut answers: Vec<Outcome>) -> Self {
+        answers.reverse();
+        Self { answers: RefCell::new(answers), asked: RefCell::default() }
+    }
+
+    /// The keys that were asked for, in order.
+    fn keys(&self) -> Vec<String> {
+        self.asked.borrow().iter().map(|(key, _)| key.clone()).filter(|key| !key.contains("notice")).collect()
+    }
+}
+
+impl Transport for Script {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+
+    fn freeze(&self, message: &Message) -> Result<Frozen, FreezeError> {
+        let body = format!("{} {}", message.date, message.text);
+        let (to, subject, hash) = (message.to.clone(), message.subject.clone(), message.content_hash());
+        Ok(Frozen { via: self.name().to_owned(), to, subject, body, hash })
+    }
+
+    fn send(&self, key: &IdempotencyKey, frozen: &Frozen) -> Outcome {
+        self.asked.borrow_mut().push((key.to_string(), frozen.body.clone()));
+        let accepted = Outcome::Accepted { message_id: format!("id of {key}") };
+        if matches!(key, IdempotencyKey::Notice(_)) {
+            return accepted;
+        }
+        self.answers.borrow_mut().pop().unwrap_or(accepted)
+    }
+
+    fn retention(&self) -> Retention {
+        Retention::For(Seconds::days(1))
+    }
+}
+
+/// A book in memory that is written for good.
+struct Page(Ledger);
+
+impl Book for Page {
+    fn ledger(&self) -> &Ledger {
+        &self.0
+    }
+    fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
+        for fact in facts {
+            apply(&mut self.0, fact).unwrap();
+        }
+        Ok(())
+    }
+    fn has_recorded(&self) -> bool {
+        true
+    }
+    fn owes_last_run(&self, _now: Timestamp) -> bool {
+        false
+    }
+    fn consolidate(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn room_to_send(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn ready_to_send(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn told(&self) -> Vec<Told> {
+        Vec::new()
+    }
+    fn set_told(&mut self, _told: Vec<Told>) -> Result<(), StoreError> {
+        Ok(())
+    }
+    fn no_mark(&self) -> Option<String> {
+        None
+    }
+    fn is_dry(&self) -> bool {
+        false
+    }
+}
+
+fn time(text: &str) -> Timestamp {
+    Timestamp::parse(text).unwrap()
+}
+
+/// A shop with so many buyers who have just paid.
+fn shop_of(buyers: usize, service: &Script) -> Page {
+    let mut page = Page(Ledger::empty(time("2026-09-01T00:00:00Z"), Some("test".to_owned())));
+    let line = |n: usize| {
+        format!(
+            r#"{{"id":"e{n}","type":"checkout.completed","session":"cs_{n}","email":"b{n}@example.com","paid_at":"2026-10-01T00:00:{n:02}Z"}}"#
+        )
+    };
+    let events: Vec<String> = (0..buyers).map(line).collect();
+    let batch = source::parse("events", events.join("\n").as_bytes(), true).unwrap().incoming;
+    let moment = Clock::new(Some(time("2026-10-01T00:30:00Z"))).moment();
+    intake::take_in(&mut page, batch, moment.now, &mut RunReport::new(false)).unwrap();
+    assert!(service.keys().is_empty());
+    page
+}
+
+fn run_at(page: &mut Page, service: &Script, now: &str) -> RunReport {
+    let clock = Clock::new(Some(time(now)));
+    let mail = MailSettings {
+        from: Sender { name: None, address: "shop@example.com".parse().unwrap() },
+        reply_to: "shop@example.com".parse().unwrap(),
+        operator: "owner@example.com".parse().unwrap(),
+        business: "Shop".to_owned(),
+        business_address: "Tokyo".to_owned(),
+        language: Language::En,
+    };
+    let value = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let values: BTreeMap<String, String> = [
+        value("product", "Tool"),
+        value("login_url", "https://example.com/login"),
+        value("business", "Shop"),
+        value("business_address", "Tokyo"),
+        value("reply_to", "shop@example.com"),
+    ]
+    .into();
+    let shop = Shop {
+        templates: &Templates::builtin(),
+        transport: service,
+        mail: &mail,
+        values: Language::ALL.into_iter().map(|language| (language, values.clone())).collect(),
+        policy: Policy { retention: service.retention(), ..Policy::default() },
+        clock: &clock,
+    };
+    let known =
+        Known { installation: None, mark: None, journal_ahead: false, released: None, clock_accepted: false };
+    let task = Task { batch: Vec::new(), allow: None, known, moment: clock.moment() };
+    let mut report = RunReport::new(false);
+    assert_eq!(run(page, &shop, task, &mut report).unwrap(), Ended::Done);
+    report.conclude();
+    report
+}
+
+fn d0<'a>(page: &'a Page, session: &str) -> &'a StepState {
+    &page.0.buyers.purchase(&session.parse().unwrap()).unwrap().1.steps.d0
+}
+
+fn kinds(report: &RunReport) -> Vec<MatterKind> {
+    report.notices.iter().map(|notice| notice.kind).collect()
+}
+
+fn unknown() -> Outcome {
+    Outcome::Unknown { reason: "connection lost".to_owned() }
+}
+
+#[test]
+fn c002_a_lost_answer_is_asked_for_again_with_the_same_key_and_the_same_bytes() {
+    let service = Script::new(vec![unknown(), unknown()]);
+    let mut page = shop_of(1, &service);
+    for now in ["2026-10-01T01:00:00Z", "2026-10-01T02:00:00Z"] {
+        let report = run_at(&mut page, &service, now);
+        assert_eq!(u8::from(report.exit), 75);
+        assert!(matches!(d0(&page, "cs_0"), StepState::Planned { .. }), "{now}");
+    }
+    assert_eq!(u8::from(run_at(&mut page, &service, "2026-10-01T03:00:00Z").exit), 0);
+    assert!(matches!(d0(&page, "cs_0"), StepState::Sent { .. }));
+    let asked = service.asked.borrow();
+    assert_eq!(asked.len(), 3);
+    assert!(asked.iter().all(|request| *request == asked[0]), "another key or other bytes: {asked:?}");
+}
+
+#[test]
+fn c006_after_a_day_of_lost_answers_nobody_is_asked_again_and_a_human_is_told_once() {
+    let service = Script::new(vec![unknown(), unknown()]);
+    let mut page = shop_of(1, &service);
+    run_at(&mut page, &service, "2026-10-01T01:00:00Z");
+    run_at(&mut page, &service, "2026-10-02T00:44:59Z");
+    assert_eq!(service.keys().len(), 2);
+    let report = run_at(&mut page, &service, "2026-10-02T00:45:00Z");
+    assert_eq!((kinds(&report), u8::from(report.exit)), (vec![MatterKind::UnknownResult], 1));
+    assert!(matches!(
+        d0(&page, "cs_0"),
+        StepState::Closed { reason: CloseReason::UnknownResult, attempt: Some(_), .. }
+    ));
+    assert!(kinds(&run_at(&mut page, &service, "2026-10-02T02:00:00Z")).is_empty());
+    assert_eq!(service.keys().len(), 2, "asked after the service may have forgotten the key");
+}
+
+#[test]
+fn c007_a_refused_mail_is_tried_three_times_told_once_and_holds_up_nobody() {
+    let no = || Outcome::RefusedMail { reason: "no such mailbox".to_owned() };
+    let accepted = Outcome::Accepted { message_id: "m".to_owned() };
+    let service = Script::new(vec![no(), accepted, no(), no()]);
+    let mut page = shop_of(2, &service);
+    run_at(&mut page, &service, "2026-10-01T01:00:00Z");
+    assert!(matches!(d0(&page, "cs_1"), StepState::Sent { .. }));
+    assert!(kinds(&run_at(&mut page, &service, "2026-10-01T02:00:00Z")).is_empty());
+    let third = run_at(&mut page, &service, "2026-10-01T03:00:00Z");
+    assert_eq!(kinds(&third), [MatterKind::Rejected]);
+    assert!(matches!(d0(&page, "cs_0"), StepState::Closed { reason: CloseReason::Rejected, .. }));
+    run_at(&mut page, &service, "2026-10-01T04:00:00Z");
+    assert_eq!(service.keys(), ["pp:cs_0:d0", "pp:cs_1:d0", "pp:cs_0:d0", "pp:cs_0:d0"]);
+}
+
+#[test]
+fn c055_a_refused_account_ends_the_sending_marks_nothing_and_is_told_anew_only_after_it_was_well() {
+    let no = || Outcome::RefusedAccount { reason: "suspended".to_owned() };
+    let service = Script::new(vec![no(), no()]);
+    let mut page = shop_of(3, &service);
+    let first = run_at(&mut page, &service, "2026-10-01T01:00:00Z");
+    assert_eq!((kinds(&first), first.mails.len(), u8::from(first.exit)), (vec![MatterKind::Account], 1, 1));
+    assert_eq!(*d0(&page, "cs_0"), StepState::pending());
+    let second = run_at(&mut page, &service, "2026-10-01T02:00:00Z");
+    assert_eq!((kinds(&second).len(), u8::from(second.exit)), (0, 1), "told again, or not said to hold");
+    assert_eq!(u8::from(run_at(&mut page, &service, "2026-10-01T03:00:00Z").exit), 0);
+    assert!(page.0.matter(MatterKind::Account, "script").is_none(), "a condition that ended stayed");
+    assert_eq!(service.keys().len(), 5);
+}
+
+#[test]
+fn r9_five_lost_answers_in_a_row_end_the_sending_of_this_run() {
+    let service = Script::new((0..5).map(|_| unknown()).collect());
+    let mut page = shop_of(8, &service);
+    let report = run_at(&mut page, &service, "2026-10-01T01:00:00Z");
+    assert_eq!((report.mails.len(), u8::from(report.exit)), (5, 75));
+    // What was not tried comes first in the next hour, the retries last.
+    let next = run_at(&mut page, &service, "2026-10-01T02:00:00Z");
+    assert_eq!(next.mails.len(), 8);
+    assert_eq!(next.mails[0].session.as_str(), "cs_5");
+}
+
+#[test]
+fn r9_a_conflict_is_closed_for_a_human_and_never_asked_with_another_key() {
+    let service = Script::new(vec![Outcome::Conflict { reason: "same key, other content".to_owned() }]);
+    let mut page = shop_of(1, &service);
+    assert_eq!(kinds(&run_at(&mut page, &service, "2026-10-01T01:00:00Z")), [MatterKind::UnknownResult]);
+    run_at(&mut page, &service, "2026-10-01T02:00:00Z");
+    assert_eq!(service.keys(), ["pp:cs_0:d0"]);
+}
+
+#[test]
+fn a_plan_of_another_mail_service_is_not_sent_through_this_one() {
+    let service = Script::new(vec![unknown()]);
+    let mut page = shop_of(1, &service);
+    run_at(&mut page, &service, "2026-10-01T01:00:00Z");
+    let session = "cs_0".parse().unwrap();
+    let key = IdempotencyKey::Step(session, crate::domain::ids::Step::D0);
+    let StepState::Planned { message, .. } = d0(&page, "cs_0").clone() else { panic!("no plan") };
+    let other = Frozen { via: "elsewhere".to_owned(), ..*message };
+    page.record(&[Fact::Planned { key, at: time("2026-10-01T01:00:00Z"), message: Box::new(other) }])
+        .unwrap();
+    assert_eq!(kinds(&run_at(&mut page, &service, "2026-10-01T02:00:00Z")), [MatterKind::ForeignPlan]);
+    assert_eq!(service.keys().len(), 1);
+}
+
+#[test]
+fn r12_a_plan_dated_by_a_clock_that_was_ahead_is_not_tried_again() {
+    let service = Script::new(vec![unknown()]);
+    let mut page = shop_of(1, &service);
+    run_at(&mut page, &service, "2026-10-01T20:00:00Z");
+    let closings = |retention, now| guard_closings(&page, retention, now);
+    let day = service.retention();
+    assert_eq!(closings(day, "2026-10-01T19:59:59Z"), 1);
+    assert_eq!(closings(day, "2026-10-01T20:00:00Z"), 0);
+    assert_eq!(closings(Retention::Forever, "2026-10-01T19:59:59Z"), 0);
+}
+
+fn guard_closings(page: &Page, retention: Retention, now: &str) -> usize {
+    crate::domain::guard::plans_from_ahead(&page.0, retention, time(now)).len()
+}
