@@ -154,6 +154,17 @@ pub struct Hand {
     /// Why, for your own memory
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// What every hand command can be told.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct How {
+    /// Say what would be changed; take no lock and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// How long to wait for another command to end
     #[command(flatten)]
     pub wait: Wait,

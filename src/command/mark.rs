@@ -1,29 +1,14 @@
 //! `mark-stopped`, `mark-started`, `mark-repurchase`: a hand sets a flag, and the next run draws the consequences.
 
-use std::io::{self, Write};
-
-use serde::Serialize;
-
 use crate::cli::Hand;
 use crate::clock::Clock;
-use crate::domain::decide::{Closing, decide};
 use crate::domain::fact::{Fact, Whom};
 use crate::domain::ledger::{Kind, Ledger, MarkKind, Waiting};
 use crate::exit::Exit;
-use crate::report::{Style, print, print_json};
+use crate::report::Style;
 
+use super::desk::{Answer, Desk};
 use super::{Place, said};
-
-#[derive(Serialize)]
-struct MarkReport {
-    schema: &'static str,
-    ledger: String,
-    mark: MarkKind,
-    known: bool,
-    changed: bool,
-    next_run_closes: Vec<String>,
-    exit: Exit,
-}
 
 pub(super) fn mark(
     kind: MarkKind,
@@ -32,84 +17,57 @@ pub(super) fn mark(
     style: Style,
     clock: &Clock,
 ) -> anyhow::Result<Exit> {
-    let mut book = place.lock(hand.wait.seconds, clock, style)?;
+    let mut desk = Desk::open(place, hand.how, clock, style)?;
+    let mut answer = Answer::new(kind.command(), place, hand.how, clock.now())?;
     let now = clock.now();
-    let known = match &hand.who {
-        Whom::Address(address) => {
-            book.ledger().buyers.get(&address.buyer()).is_some_and(|buyer| !buyer.purchases.is_empty())
-        }
-        Whom::Session(session) => {
-            let waits = |waiting: &Waiting| waiting.checkout.session == *session;
-            book.ledger().buyers.purchase(session).is_some() || book.ledger().waiting.iter().any(waits)
-        }
-    };
-    let changed = !is_set(book.ledger(), &hand.who, kind);
-    if changed {
+    let known = is_known(desk.ledger(), &hand.who);
+    answer.changed = !is_set(desk.ledger(), &hand.who, kind);
+    if answer.changed {
         let reason = hand
             .reason
             .as_deref()
             .map(one_line)
             .or_else(|| (kind == MarkKind::Stopped).then(|| "asked".into()));
-        book.record(&[Fact::Marked { whom: hand.who.clone(), mark: kind, at: now, reason, event: None }])?;
+        desk.record(&[Fact::Marked { whom: hand.who.clone(), mark: kind, at: now, reason, event: None }])?;
     }
-    let closings: Vec<Closing> = match &hand.who {
-        Whom::Address(address) => book.ledger().buyers.get(&address.buyer()),
-        Whom::Session(session) => book.ledger().buyers.purchase(session).map(|(buyer, _)| buyer),
+    let (who, what) = (said(&hand.who), in_words(kind, &hand.who));
+    if known {
+        let before = if answer.changed { "" } else { " (it was before; nothing changed)" };
+        answer.says.push(format!("{who} is {what}{before}"));
+    } else {
+        answer.says.push(format!(
+            "{who} is not in {}; noted for the future: when it comes it is {what}. Check the spelling and the ledger.",
+            answer.ledger()
+        ));
+        answer.exit = Exit::Look;
     }
-    .map_or(Vec::new(), |buyer| decide(buyer, &place.policy, now).closings);
-    let ledger = place.store()?.path().display().to_string();
-    book.finish(None)?;
-
-    let report = MarkReport {
-        schema: "stepmail-mark/1",
-        ledger,
-        mark: kind,
-        known,
-        changed,
-        next_run_closes: closings
-            .iter()
-            .map(|closing| format!("{} of {}: {}", closing.step, closing.session, closing.reason.name()))
-            .collect(),
-        exit: if known { Exit::Done } else { Exit::Look },
-    };
-    match style {
-        Style::Json => print_json(&report),
-        Style::Text | Style::Quiet => print(|out| report.say(out, &hand.who, style)),
+    if known {
+        answer.look_ahead(desk.buyer(&hand.who), &place.policy);
     }
-    Ok(report.exit)
+    desk.finish()?;
+    answer.print(style);
+    Ok(answer.exit)
 }
 
-impl MarkReport {
-    fn say(&self, out: &mut impl Write, whom: &Whom, style: Style) -> io::Result<()> {
-        let who = said(whom);
-        let what = match (self.mark, whom) {
-            (MarkKind::Stopped, _) => "stopped",
-            (MarkKind::Started, _) => "started",
-            (MarkKind::Repurchase, Whom::Session(_)) => "a repurchase",
-            (MarkKind::Repurchase, Whom::Address(_)) => "a buyer from before this ledger",
-        };
-        if !self.known {
-            return writeln!(
-                out,
-                "{who} is not in {}; noted for the future: when it comes it is {what}. Check the spelling and the ledger.",
-                self.ledger
-            );
+fn in_words(kind: MarkKind, whom: &Whom) -> &'static str {
+    match (kind, whom) {
+        (MarkKind::Stopped, _) => "stopped",
+        (MarkKind::Started, _) => "started",
+        (MarkKind::Repurchase, Whom::Session(_)) => "a repurchase",
+        (MarkKind::Repurchase, Whom::Address(_)) => "a buyer from before this ledger",
+    }
+}
+
+/// Whether the ledger holds a purchase of the person, or the session, be it waiting for its payment.
+fn is_known(ledger: &Ledger, whom: &Whom) -> bool {
+    match whom {
+        Whom::Address(address) => {
+            ledger.buyers.get(&address.buyer()).is_some_and(|buyer| !buyer.purchases.is_empty())
         }
-        if style == Style::Quiet {
-            return Ok(());
+        Whom::Session(session) => {
+            let waits = |waiting: &Waiting| waiting.checkout.session == *session;
+            ledger.buyers.purchase(session).is_some() || ledger.waiting.iter().any(waits)
         }
-        writeln!(
-            out,
-            "{who} is {what}{}",
-            if self.changed { "" } else { " (it was before; nothing changed)" }
-        )?;
-        for closing in &self.next_run_closes {
-            writeln!(out, "the next run closes {closing}")?;
-        }
-        if self.next_run_closes.is_empty() {
-            writeln!(out, "the next run has nothing to close for it")?;
-        }
-        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The subcommands, one file each, and what they have in common.
 
+mod desk;
 mod ingest;
 mod init;
 mod mark;

@@ -540,6 +540,18 @@ pub enum MarkKind {
     Repurchase,
 }
 
+impl MarkKind {
+    /// The hand command that sets it.
+    #[must_use]
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::Stopped => "mark-stopped",
+            Self::Started => "mark-started",
+            Self::Repurchase => "mark-repurchase",
+        }
+    }
+}
+
 /// The buyers, found by address and by session. Both are unique, or the ledger is refused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Buyers {

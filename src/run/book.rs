@@ -132,6 +132,7 @@ impl Book for DryBook {
     }
 
     fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
+        self.view.may_record()?;
         for fact in facts {
             // Facts of this very run speak of what this ledger holds.
             let _ = apply(&mut self.view.ledger, fact);

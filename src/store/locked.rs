@@ -67,10 +67,10 @@ impl LockedLedger {
         lock.raise_token(loaded.token)?;
         notes.extend(loaded.notes);
         let nothing_done = |error: FileError| StoreError::file(&error, NOTHING_DONE);
-        let (mut journal, mut replayed, mut newer) = (None, false, None);
+        let (mut journal, mut replayed, mut ahead) = (None, false, None);
         match loaded.journal {
             Found::None => {}
-            Found::Ahead(generation) => newer = Some(generation),
+            Found::Ahead(generation) => ahead = Some(generation),
             Found::Live { end, records } => {
                 if end.torn {
                     notes.push(
@@ -93,8 +93,7 @@ impl LockedLedger {
             }
         }
         let mark = mark::read(&state, loaded.ledger.ledger_id.as_deref())?;
-        let marked = mark.as_ref().map(|mark| mark.generation);
-        let newer = newer.max(marked.filter(|generation| *generation > loaded.base.generation));
+        let newer = super::newest_known(&loaded.base, ahead, mark.as_ref());
         let locked = Self {
             place,
             state,

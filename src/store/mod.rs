@@ -88,9 +88,20 @@ pub struct View {
     pub told: Vec<Told>,
     path: PathBuf,
     len: u64,
+    /// R12: the newest generation known of this ledger, where that is not this one.
+    newer: Option<u64>,
 }
 
 impl View {
+    /// Whether a command that takes the lock could record anything in this ledger.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::PutBack`], as [`LockedLedger::record`].
+    pub fn may_record(&self) -> Result<(), StoreError> {
+        self.newer
+            .map_or(Ok(()), |newer| Err(StoreError::put_back(&self.path, self.ledger.generation, newer)))
+    }
+
     /// Whether a run would find room for its results; see [`LockedLedger::room_to_send`].
     ///
     /// # Errors
@@ -171,8 +182,14 @@ impl Store {
                     .to_owned(),
             );
         }
+        let mark = mark::read(&state, loaded.ledger.ledger_id.as_deref())?;
+        let ahead = match loaded.journal {
+            Found::Ahead(generation) => Some(generation),
+            _ => None,
+        };
         Ok(View {
-            mark: mark::read(&state, loaded.ledger.ledger_id.as_deref())?,
+            newer: newest_known(&loaded.base, ahead, mark.as_ref()),
+            mark,
             installation: state.installation().map(str::to_owned),
             notes,
             told: mark::read_told(&state, &told_name(&self.place, &loaded.ledger)),
@@ -252,6 +269,11 @@ fn load(place: &Place) -> Result<Loaded, StoreError> {
         }
     };
     Ok(Loaded { ledger, base, journal, token, notes })
+}
+
+/// R12: the newest generation known of a ledger by its journal and its mark, where that is not its own.
+fn newest_known(base: &Base, journal: Option<u64>, mark: Option<&Mark>) -> Option<u64> {
+    journal.max(mark.map(|mark| mark.generation)).filter(|generation| *generation > base.generation)
 }
 
 /// Finds out what a journal is to a ledger.

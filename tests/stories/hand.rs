@@ -19,11 +19,7 @@ fn a_mark_on_somebody_nobody_knows_is_kept_for_the_future_and_said() {
             let once = shop.read("ledger.json");
             shop.stepmail(&mark).exits(1);
             let again = shop.stepmail(&[&mark[..], &["--json"]].concat()).exits(1).json();
-            assert_eq!(
-                (&again["known"], &again["changed"]),
-                (&json!(false), &json!(false)),
-                "{command} {who}"
-            );
+            assert_eq!((&again["exit"], &again["changed"]), (&json!(1), &json!(false)), "{command} {who}");
             assert_eq!(shop.read("ledger.json"), once, "{command} {who}: twice is once");
             assert!(shop.run("2026-10-01T01:00:00Z").exits(0).mails().is_empty());
 
@@ -179,4 +175,17 @@ fn a_stop_for_the_future_and_a_checkout_that_waits_can_be_looked_up() {
     shop.stepmail(&["mark-stopped", "cs_ahead", "--now", "2026-10-01T02:00:00Z"]).exits(0);
     assert!(shop.run("2026-10-02T01:00:00Z").exits(0).mails().is_empty());
     assert_eq!(shop.steps("cs_ahead"), ["stopped", "stopped", "stopped", "stopped"]);
+}
+
+#[test]
+fn a_dry_run_of_a_mark_says_the_same_and_changes_not_one_byte() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let before = shop.everything();
+    let mark = ["mark-stopped", "a@example.com", "--now", "2026-10-02T00:00:00Z"];
+    let dry = shop.stepmail(&[&mark[..], &["--dry-run"]].concat()).exits(0).says("nothing was changed");
+    assert_eq!(shop.everything(), before);
+    let real = shop.stepmail(&mark).exits(0).says("the next run closes d3 of cs_1: stopped");
+    assert!(dry.stdout.ends_with(&real.stdout), "{}\n{}", dry.stdout, real.stdout);
 }

@@ -1,0 +1,167 @@
+//! What the hand commands have in common: they wait for the lock, change flags, say what they changed and what the next
+//! run does because of it. With `--dry-run` they do the same to a copy in memory.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::cli::How;
+use crate::clock::Clock;
+use crate::domain::decide::decide;
+use crate::domain::fact::{Fact, Whom};
+use crate::domain::ledger::{Buyer, Ledger};
+use crate::domain::policy::Policy;
+use crate::domain::time::Timestamp;
+use crate::exit::Exit;
+use crate::report::next::next;
+use crate::report::{Style, print, print_json};
+use crate::run::{Book, DryBook};
+use crate::store::{LockedLedger, StoreError};
+
+use super::Place;
+
+/// More lines than this of what the next run will do are not read by anybody.
+const NEXT_MAX: usize = 20;
+
+/// The ledger a hand command works on.
+pub(super) enum Desk {
+    /// This command alone may change it.
+    Locked(Box<LockedLedger>),
+    /// A copy in memory.
+    Dry(Box<DryBook>),
+}
+
+impl Desk {
+    /// Opens the ledger: under the lock, or for a dry run without.
+    pub(super) fn open(place: &Place, how: How, clock: &Clock, style: Style) -> Result<Self, StoreError> {
+        Ok(if how.dry_run {
+            Self::Dry(Box::new(DryBook::new(place.view()?)))
+        } else {
+            Self::Locked(Box::new(place.lock(how.wait.seconds, clock, style)?))
+        })
+    }
+
+    fn book(&mut self) -> &mut dyn Book {
+        match self {
+            Self::Locked(book) => &mut **book,
+            Self::Dry(book) => &mut **book,
+        }
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        match self {
+            Self::Locked(book) => book.ledger(),
+            Self::Dry(book) => Book::ledger(&**book),
+        }
+    }
+
+    /// Records facts together, or none of them.
+    pub(super) fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
+        self.book().record(facts)
+    }
+
+    /// Writes the new version of the ledger and lets the lock go.
+    pub(super) fn finish(self) -> Result<(), StoreError> {
+        match self {
+            Self::Dry(_) => Ok(()),
+            Self::Locked(book) => {
+                for note in book.finish(None)?.notes {
+                    tracing::warn!("{note}");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The buyer of an address or a session.
+    pub(super) fn buyer(&self, whom: &Whom) -> Option<&Buyer> {
+        let buyers = &self.ledger().buyers;
+        match whom {
+            Whom::Address(address) => buyers.get(&address.buyer()),
+            Whom::Session(session) => buyers.purchase(session).map(|(buyer, _)| buyer),
+        }
+    }
+}
+
+/// What a hand command answers.
+#[derive(Debug, Serialize)]
+pub(super) struct Answer {
+    schema: &'static str,
+    command: &'static str,
+    ledger: String,
+    now: Timestamp,
+    dry_run: bool,
+    /// Whether the ledger is another than before.
+    pub(super) changed: bool,
+    /// What was changed, or why nothing was.
+    pub(super) says: Vec<String>,
+    /// Which steps the next run closes because of it: `d3 of cs_1: stopped`.
+    next_run_closes: Vec<String>,
+    /// What the next run does for those concerned, and what comes after.
+    next: Vec<String>,
+    /// How it ends.
+    pub(super) exit: Exit,
+}
+
+impl Answer {
+    pub(super) fn new(
+        command: &'static str,
+        place: &Place,
+        how: How,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            schema: "stepmail-hand/1",
+            command,
+            ledger: place.store()?.path().display().to_string(),
+            now,
+            dry_run: how.dry_run,
+            changed: false,
+            says: Vec::new(),
+            next_run_closes: Vec::new(),
+            next: Vec::new(),
+            exit: Exit::Done,
+        })
+    }
+
+    /// The ledger's path, for texts.
+    pub(super) fn ledger(&self) -> &str {
+        &self.ledger
+    }
+
+    /// Looks at what the next run will do for these buyers.
+    pub(super) fn look_ahead<'a>(&mut self, buyers: impl IntoIterator<Item = &'a Buyer>, policy: &Policy) {
+        for buyer in buyers {
+            let closings = decide(buyer, policy, self.now).closings;
+            let words = closings.iter().map(|c| format!("{} of {}: {}", c.step, c.session, c.reason.name()));
+            self.next_run_closes.extend(words);
+            self.next.extend(next(buyer, policy, self.now));
+        }
+    }
+
+    /// Prints it: text for people, one object for programs.
+    pub(super) fn print(&self, style: Style) {
+        match style {
+            Style::Json => print_json(self),
+            // What a person must see is said also under `-q`.
+            Style::Quiet if self.exit == Exit::Done => {}
+            Style::Text | Style::Quiet => print(|out| self.write_text(out)),
+        }
+    }
+
+    fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        if self.dry_run {
+            writeln!(out, "dry run: nothing was changed; without --dry-run:")?;
+        }
+        for line in &self.says {
+            writeln!(out, "{line}")?;
+        }
+        for line in self.next.iter().take(NEXT_MAX) {
+            writeln!(out, "{line}")?;
+        }
+        if self.next.len() > NEXT_MAX {
+            writeln!(out, "… and {} more; `stepmail run --dry-run` shows all", self.next.len() - NEXT_MAX)?;
+        }
+        Ok(())
+    }
+}
