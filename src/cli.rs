@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::domain::fact::Whom;
 use crate::domain::ids::{Address, SessionId};
@@ -73,6 +73,8 @@ pub enum Command {
     MarkStopped(Hand),
     /// Note that a buyer has started, so that d3 is not needed
     MarkStarted(Hand),
+    /// Go on with a ledger that is a copy, or older than one that was lost, or a trial that becomes real
+    Adopt(Adopt),
     /// Note that a purchase is a repurchase, or that a buyer bought before this ledger existed: d0 only
     MarkRepurchase(Hand),
 }
@@ -157,6 +159,35 @@ pub struct Hand {
     /// What every hand command can be told
     #[command(flatten)]
     pub how: How,
+}
+
+/// `adopt`
+///
+/// A run that finds a copy of the ledger, or a backup that was put back, sends nothing until this is said. Of a ledger
+/// that is not the newest, whatever may have left meanwhile is closed as `unknown_result`, and `resolve` settles it.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    /// No mail left after this copy was made: everything goes on where it stood
+    #[arg(long, conflicts_with = "older")]
+    pub newest: bool,
+    /// Mails may have left after this copy or backup was made: close those rather than send them twice
+    #[arg(long)]
+    pub older: bool,
+    /// What mails that only the outbox took count for, now that mails are to leave for real
+    #[arg(long, value_name = "WHAT")]
+    pub outbox: Option<Trial>,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// What becomes of mails that only the outbox took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Trial {
+    /// They count as sent
+    Keep,
+    /// They are sent to their buyers, while their windows last
+    Reopen,
 }
 
 /// What every hand command can be told.

@@ -1,6 +1,6 @@
 //! From what went wrong to the exit code. The codes say what happens next: done, a person must look, try next hour.
 
-use crate::command::NotKnown;
+use crate::command::{NotKnown, Refused};
 use crate::config::ConfigError;
 use crate::disk::FileError;
 use crate::source::SourceError;
@@ -57,7 +57,7 @@ impl Exit {
             if cause.is::<SourceError>() {
                 return Self::Damaged;
             }
-            if cause.is::<NotKnown>() {
+            if cause.is::<NotKnown>() || cause.is::<Refused>() {
                 return Self::Look;
             }
             if cause.is::<FileError>() {

@@ -98,7 +98,7 @@ pub(super) struct Answer {
     /// Which steps the next run closes because of it: `d3 of cs_1: stopped`.
     next_run_closes: Vec<String>,
     /// What the next run does for those concerned, and what comes after.
-    next: Vec<String>,
+    pub(super) next: Vec<String>,
     /// How it ends.
     pub(super) exit: Exit,
 }

@@ -1,5 +1,6 @@
 //! The subcommands, one file each, and what they have in common.
 
+mod adopt;
 mod desk;
 mod ingest;
 mod init;
@@ -16,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::Settings;
 use crate::domain::fact::Whom;
 use crate::domain::guard::{Known, MarkSeen};
-use crate::domain::ledger::MarkKind;
+use crate::domain::ledger::{MarkKind, OUTBOX};
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
@@ -37,6 +38,7 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::Ingest(ingest) => ingest::ingest(&ingest, &Place::find(&cli.global)?, style, &clock),
         Command::Status(status) => status::status(&status, &Place::find(&cli.global)?, style, &clock),
         Command::Show(show) => show::show(&show, &Place::find(&cli.global)?, style, &clock),
+        Command::Adopt(adopt) => adopt::adopt(&adopt, &Place::find(&cli.global)?, style, &clock),
         Command::MarkStopped(hand) => {
             mark::mark(MarkKind::Stopped, &hand, &Place::find(&cli.global)?, style, &clock)
         }
@@ -110,21 +112,49 @@ impl Place {
 /// with every release.
 const RELEASED_UNIX: i64 = 1_796_083_200;
 
-/// What the guards know.
-fn known<'a>(
-    installation: Option<&'a str>,
-    mark: Option<&Mark>,
+/// What the guards know of a ledger besides what it holds.
+struct Seen {
+    installation: Option<String>,
+    mark: Option<Mark>,
     journal_ahead: bool,
-    clock: &Clock,
-    clock_accepted: bool,
-) -> Known<'a> {
-    Known {
-        installation,
-        mark: mark.map(|mark| MarkSeen { generation: mark.generation, last_run_at: mark.last_run_at }),
-        journal_ahead,
-        released: (!clock.is_fixed()).then(released).flatten(),
-        clock_accepted,
+    former: Option<String>,
+}
+
+impl Seen {
+    fn of(book: &LockedLedger) -> Self {
+        Self {
+            installation: book.installation().map(str::to_owned),
+            mark: book.mark().cloned(),
+            journal_ahead: book.journal_ahead(),
+            former: in_words(book.former_place()),
+        }
     }
+
+    fn in_view(view: &View) -> Self {
+        Self {
+            installation: view.installation.clone(),
+            mark: view.mark.clone(),
+            journal_ahead: view.journal_ahead,
+            former: in_words(view.former_place()),
+        }
+    }
+
+    fn known(&self, transport: &dyn Transport, clock: &Clock, clock_accepted: bool) -> Known<'_> {
+        let mark = self.mark.as_ref();
+        Known {
+            installation: self.installation.as_deref(),
+            mark: mark.map(|mark| MarkSeen { generation: mark.generation, last_run_at: mark.last_run_at }),
+            journal_ahead: self.journal_ahead,
+            former: self.former.as_deref(),
+            real: transport.name() != OUTBOX,
+            released: (!clock.is_fixed()).then(released).flatten(),
+            clock_accepted,
+        }
+    }
+}
+
+fn in_words(path: Option<PathBuf>) -> Option<String> {
+    path.map(|path| path.display().to_string())
 }
 
 fn released() -> Option<Timestamp> {
@@ -145,6 +175,14 @@ fn said(whom: &Whom) -> String {
 pub struct NotKnown {
     what: String,
     ledger: PathBuf,
+}
+
+/// A command that was not carried out, since a person must decide or do something first.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; nothing was changed; {next}")]
+pub struct Refused {
+    why: String,
+    next: String,
 }
 
 /// Says when events were dropped: a newcomer's first events are test events, and nothing else would tell why nothing

@@ -9,9 +9,9 @@ use crate::report::Style;
 use crate::report::run::RunReport;
 use crate::run::{DryBook, Ended, Shop, Task};
 use crate::source;
-use crate::store::{LockedLedger, Mark, StoreError};
+use crate::store::{LockedLedger, StoreError};
 
-use super::Place;
+use super::{Place, Seen};
 
 pub(super) fn run(
     asked: &cli::Run,
@@ -73,20 +73,19 @@ fn attempt(
             Err(error) => report.not_taken.push(error.to_string()),
         }
     }
-    let task = |installation, mark: Option<&Mark>, journal_ahead| {
-        let known = super::known(installation, mark, journal_ahead, clock, asked.accept_clock);
-        Task { batch, allow: asked.allow, known, moment: clock.moment() }
-    };
+    let accepted = asked.accept_clock;
     if asked.dry_run {
         let view = place.view()?;
-        let (installation, mark) = (view.installation.clone(), view.mark.clone());
-        let task = task(installation.as_deref(), mark.as_ref(), view.journal_ahead);
+        let seen = Seen::in_view(&view);
+        let known = seen.known(&place.transport, clock, accepted);
+        let task = Task { batch, allow: asked.allow, known, moment: clock.moment() };
         report.now = Some(task.moment.now);
         crate::run::run(&mut DryBook::new(view), &shop, task, report)?;
     } else {
         let mut book = place.lock(asked.wait, clock, style)?;
-        let (installation, mark) = (book.installation().map(str::to_owned), book.mark().cloned());
-        let task = task(installation.as_deref(), mark.as_ref(), book.journal_ahead());
+        let seen = Seen::of(&book);
+        let known = seen.known(&place.transport, clock, accepted);
+        let task = Task { batch, allow: asked.allow, known, moment: clock.moment() };
         let now = task.moment.now;
         report.now = Some(now);
         let ended = crate::run::run(&mut book, &shop, task, report);

@@ -7,14 +7,12 @@ use crate::exit::Exit;
 use crate::report::status::StatusReport;
 use crate::report::{Style, print, print_json};
 
-use super::Place;
+use super::{Place, Seen};
 
 pub(super) fn status(asked: &Status, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let view = place.view()?;
     let now = clock.now();
-    let known =
-        super::known(view.installation.as_deref(), view.mark.as_ref(), view.journal_ahead, clock, false);
-    let held = guard(&view.ledger, &known, now);
+    let held = guard(&view.ledger, &Seen::in_view(&view).known(&place.transport, clock, false), now);
     let path = place.store()?.path().display().to_string();
     let report = StatusReport::of(&view.ledger, &path, &place.policy, held, now, asked.all);
     match style {

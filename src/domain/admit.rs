@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::adopt::may_have_left;
 use super::event::{Checkout, Incoming, Invalid, Payment, StopSignal, StopTarget};
 use super::fact::{Fact, Whom, apply};
-use super::ids::{Address, BuyerId, EventId, SessionId, Step};
+use super::ids::{Address, BuyerId, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
     Buyers, CloseReason, Kind, Ledger, LooseStop, MarkKind, Purchase, Refs, StepState, Steps, Waiting,
     WaitingFor,
@@ -241,6 +242,7 @@ impl Clerk {
         let buyers =
             ledger.buyers.all().iter().filter(|buyer| concerned.contains(&buyer.address)).cloned().collect();
         let mut excerpt = Ledger::empty(ledger.go_live, None);
+        excerpt.gap = ledger.gap;
         // An excerpt of a sound ledger is sound.
         excerpt.buyers = Buyers::new(buyers).unwrap_or_default();
         excerpt.waiting.clone_from(&ledger.waiting);
@@ -442,7 +444,8 @@ impl Clerk {
         };
         let buyer_stopped = buyer.is_some_and(|buyer| buyer.stopped.is_some());
         let kept_stops = self.loose_stops_of(&session, &checkout.refs, checkout.at);
-        let steps = steps_at_admission(kind, buyer_stopped || !kept_stops.is_empty(), self.now);
+        let mut steps = steps_at_admission(kind, buyer_stopped || !kept_stops.is_empty(), self.now);
+        let doubted = self.doubt(&mut steps, checkout.at);
 
         let before = self.waiting(&session);
         let mut events = vec![checkout.event];
@@ -475,6 +478,7 @@ impl Clerk {
             Kind::History => self.intake.counts.history += 1,
             Kind::First | Kind::Repurchase => self.intake.counts.purchases += 1,
         }
+        self.tell_of_doubts(&session, &doubted);
         self.link_marks(&session);
         for (link, stop) in kept_stops {
             self.mark_stopped(
@@ -494,6 +498,32 @@ impl Clerk {
             );
             self.tell(MatterKind::StoppedBuyer, session.as_str(), Some(&session), text);
         }
+    }
+
+    /// R12: closes what a lost newer version of this ledger may have sent already, and says which steps those are.
+    fn doubt(&self, steps: &mut Steps, paid_at: Timestamp) -> Vec<Step> {
+        let Some(gap) = &self.ledger.gap else { return Vec::new() };
+        let in_doubt = |step: &Step| steps.get(*step).is_open() && may_have_left(paid_at, *step, gap);
+        let doubted: Vec<Step> = Step::ALL.into_iter().filter(in_doubt).collect();
+        for step in &doubted {
+            *steps.get_mut(*step) = StepState::may_have_left(gap, None);
+        }
+        doubted
+    }
+
+    fn tell_of_doubts(&mut self, session: &SessionId, doubted: &[Step]) {
+        let (Some(gap), false) = (self.ledger.gap, doubted.is_empty()) else { return };
+        let keys: Vec<String> =
+            doubted.iter().map(|step| IdempotencyKey::Step(session.clone(), *step).to_string()).collect();
+        let text = format!(
+            "session {session} is new to this ledger, but may have been known to the newer one in whose place it was \
+             adopted (nothing is known of the time from {} to {}); what may have left then is closed; look for it in the \
+             mail service's list, then: stepmail resolve {} --sent, or --not-sent",
+            gap.since,
+            gap.until,
+            keys.join(" ")
+        );
+        self.tell(MatterKind::Adopted, session.as_str(), Some(session), text);
     }
 
     fn link_marks(&mut self, session: &SessionId) {

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::event::Checkout;
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
-    Allowed, CloseReason, Frozen, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind, Purchase,
-    Refs, Refusals, StepState, Waiting, absent,
+    Allowed, CloseReason, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind, OUTBOX,
+    Purchase, Refs, Refusals, StepState, Waiting, absent,
 };
 use super::matter::{Matter, MatterKind};
 use super::time::Timestamp;
@@ -157,6 +157,38 @@ pub enum Fact {
         /// Whose it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         installation: Option<String>,
+        /// Where the ledger lay.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+    },
+    /// R12: this installation runs the ledger from now on.
+    Adopted {
+        /// Whose it is now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        installation: Option<String>,
+        /// Where it lies now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        path: Option<String>,
+        /// What it knows nothing of, if a newer version was lost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<Gap>,
+    },
+    /// R12: a mail may have left in a time this ledger knows nothing of; its step is closed as `unknown_result`.
+    MayHaveLeft {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// In that time.
+        gap: Gap,
+    },
+    /// R12: a mail that only the outbox took is to be sent to its buyer after all.
+    TrialUndone {
+        /// Which mail.
+        key: IdempotencyKey,
+    },
+    /// R12: mails that only the outbox took until then count as sent.
+    TrialKept {
+        /// When a person said so.
+        at: Timestamp,
     },
 }
 
@@ -210,22 +242,37 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         Fact::MatterOver { kind, subject } => ledger.matters.retain(|matter| !matter.is(*kind, subject)),
         Fact::Allowed { at, mails } => ledger.allowed = Some(Allowed { at: *at, mails: *mails }),
         Fact::ClockAccepted { now } => lower_times(ledger, *now),
-        Fact::Ran { at, installation } => {
-            ledger.last_run = Some(LastRun { at: *at, installation: installation.clone() });
+        Fact::Ran { at, installation, path } => {
+            ledger.last_run =
+                Some(LastRun { at: *at, installation: installation.clone(), path: path.clone() });
         }
+        Fact::Adopted { installation, path, gap } => {
+            if let Some(run) = &mut ledger.last_run {
+                run.installation.clone_from(installation);
+                run.path.clone_from(path);
+            }
+            ledger.gap = gap.or(ledger.gap);
+        }
+        Fact::TrialKept { at } => ledger.outbox_kept = Some(*at),
         Fact::Closed { key, .. }
         | Fact::Planned { key, .. }
         | Fact::Unknown { key, .. }
         | Fact::NotSent { key }
         | Fact::Refused { key, .. }
+        | Fact::MayHaveLeft { key, .. }
+        | Fact::TrialUndone { key }
         | Fact::Sent { key, .. } => advance(state_mut(ledger, key)?, fact),
     }
     Ok(())
 }
 
-/// Moves one mail's state on. `sent` is final: nothing that is recorded later makes a mail unsent.
+/// Moves one mail's state on. `sent` is final: nothing that is recorded later makes a mail unsent, but for one that
+/// never left the machine.
 fn advance(state: &mut StepState, fact: &Fact) {
-    if matches!(state, StepState::Sent { .. }) {
+    if let StepState::Sent { via, .. } = state {
+        if via == OUTBOX && matches!(fact, Fact::TrialUndone { .. }) {
+            *state = StepState::pending();
+        }
         return;
     }
     match fact {
@@ -255,6 +302,12 @@ fn advance(state: &mut StepState, fact: &Fact) {
                 first_unknown_at.get_or_insert(*planned);
                 *last_unknown_at = Some(*at);
             }
+        }
+        Fact::MayHaveLeft { gap, .. } if state.is_open() => {
+            *state = StepState::may_have_left(gap, state.open_attempt());
+        }
+        Fact::TrialUndone { .. } if state.open_attempt().is_some_and(|attempt| attempt.via == OUTBOX) => {
+            *state = StepState::pending();
         }
         Fact::NotSent { .. } => {
             if matches!(state, StepState::Planned { .. }) {
@@ -380,6 +433,12 @@ fn lower_times(ledger: &mut Ledger, now: Timestamp) {
     }
     if let Some(go) = &mut ledger.allowed {
         go.at = go.at.min(now);
+    }
+    if let Some(gap) = &mut ledger.gap {
+        gap.until = gap.until.min(now);
+    }
+    if let Some(kept) = &mut ledger.outbox_kept {
+        *kept = (*kept).min(now);
     }
     for buyer in ledger.buyers.all_mut() {
         lower_mark(&mut buyer.started);

@@ -1,5 +1,6 @@
 //! R12: clocks that are wrong, copies, and backups that were put back. Any of these holds all closing and sending.
 
+use super::adopt::has_trial;
 use super::decide::Closing;
 use super::ledger::{CloseReason, Ledger};
 use super::matter::MatterKind;
@@ -20,6 +21,10 @@ pub struct Known<'a> {
     pub mark: Option<MarkSeen>,
     /// Whether a journal lies beside the ledger that extends a newer ledger than this one.
     pub journal_ahead: bool,
+    /// Where this ledger ran before, if it is another place that still holds it.
+    pub former: Option<&'a str>,
+    /// Whether the mail service is a real one: what it takes reaches buyers.
+    pub real: bool,
     /// The day this program was released; none where `--now` sets the clock.
     pub released: Option<Timestamp>,
     /// Whether a human accepted the clock for this run.
@@ -51,32 +56,50 @@ pub fn guard(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Vec<Held> {
     if !known.clock_accepted {
         held.extend(clock(ledger, known, now));
     }
-    let last_run = ledger.last_run.as_ref();
-    if let (Some(run), Some(ours)) = (last_run, known.installation)
-        && run.installation.as_deref().is_some_and(|theirs| theirs != ours)
-    {
-        held.push(Held {
-            kind: MatterKind::OtherInstallation,
-            text: format!(
-                "another installation ran this ledger last, at {}: it is a copy, or the state folder was lost; \
-                 nothing is closed or sent, so that two copies do not both mail the buyers; \
-                 run stepmail where it ran before, or remove `last_run` from the ledger once the other schedule is gone",
-                run.at
-            ),
-        });
-    }
+    held.extend(copy(ledger, known));
     if known.journal_ahead || known.mark.is_some_and(|mark| mark.generation > ledger.generation) {
         held.push(Held {
             kind: MatterKind::Restored,
             text: format!(
                 "this ledger (generation {}) is older than the last one written here{}: a backup was put back; \
-                 nothing is closed or sent, because it does not know what was sent since; put the newest ledger back",
+                 nothing is closed or sent, because it does not know what was sent since; put the newest ledger back, \
+                 or, if it is lost, run `stepmail adopt`",
                 ledger.generation,
                 known.mark.map_or(String::new(), |mark| format!(" (generation {})", mark.generation)),
             ),
         });
     }
+    if known.real && has_trial(ledger) {
+        held.push(Held {
+            kind: MatterKind::Trial,
+            text: "mails that only the outbox took stand in this ledger as sent, and now mails would leave for real; \
+                   nothing is closed or sent until a person says what they count for: `stepmail adopt --outbox keep` \
+                   (they count as sent) or `stepmail adopt --outbox reopen` (they are sent to their buyers)"
+                .to_owned(),
+        });
+    }
     held
+}
+
+fn copy(ledger: &Ledger, known: &Known<'_>) -> Option<Held> {
+    let run = ledger.last_run.as_ref()?;
+    let other =
+        run.installation.as_deref().zip(known.installation).is_some_and(|(theirs, ours)| theirs != ours);
+    let text = match known.former {
+        Some(former) => format!(
+            "this ledger ran at `{former}` before and is still there: one of the two is a copy; nothing is closed or \
+             sent, so that they do not both mail the buyers; remove or rename the one that is not to go on, and stop its \
+             schedule"
+        ),
+        None if other => format!(
+            "another installation ran this ledger last, at {}: it is a copy, or the state folder was lost; nothing is \
+             closed or sent, so that two copies do not both mail the buyers; once the other schedule is gone run \
+             `stepmail adopt --newest`, or, if mails left after this copy was made, `stepmail adopt --older`",
+            run.at
+        ),
+        None => return None,
+    };
+    Some(Held { kind: MatterKind::OtherInstallation, text })
 }
 
 fn clock(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Option<Held> {
@@ -145,6 +168,8 @@ mod tests {
             installation: Some("here"),
             mark: None,
             journal_ahead: false,
+            former: None,
+            real: false,
             released: None,
             clock_accepted: false,
         }
@@ -153,7 +178,8 @@ mod tests {
     fn ledger(last_run: &str, installation: &str) -> Ledger {
         let mut ledger = Ledger::empty(time("2026-09-01T00:00:00Z"), None);
         ledger.generation = 7;
-        ledger.last_run = Some(LastRun { at: time(last_run), installation: Some(installation.into()) });
+        ledger.last_run =
+            Some(LastRun { at: time(last_run), installation: Some(installation.into()), path: None });
         ledger
     }
 
@@ -213,6 +239,11 @@ mod tests {
         assert_eq!(kinds(&ours, &mark(8), now), [MatterKind::Restored]);
         assert_eq!(kinds(&ours, &Known { journal_ahead: true, ..known() }, now), [MatterKind::Restored]);
         assert_eq!(kinds(&theirs, &known(), now), [MatterKind::OtherInstallation]);
+        // A copy beside the one that runs, with the same state folder.
+        assert_eq!(
+            kinds(&ours, &Known { former: Some("/shop/ledger.json"), ..known() }, now),
+            [MatterKind::OtherInstallation]
+        );
         // Without a state folder the ledger alone is trusted.
         assert_eq!(kinds(&theirs, &Known { installation: None, ..known() }, now), []);
         // --accept-clock is about the clock alone.

@@ -16,6 +16,8 @@ use super::time::Timestamp;
 
 /// The word in `format`.
 pub const FORMAT: &str = "stepmail-ledger";
+/// What the outbox calls itself where a mail is recorded as sent: no buyer has it.
+pub const OUTBOX: &str = "outbox";
 /// The version this program reads and writes.
 pub const VERSION: u32 = 1;
 
@@ -43,6 +45,12 @@ pub struct Ledger {
     /// R4: a human's go for more mails than the brake lets through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Allowed>,
+    /// R12: a time this ledger knows nothing of, since it was adopted in place of a newer one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// R12: mails that the outbox took until then count as sent, though a real mail service is in use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outbox_kept: Option<Timestamp>,
     /// The people, with their purchases.
     #[serde(default)]
     pub buyers: Buyers,
@@ -69,6 +77,19 @@ pub struct LastRun {
     /// The random id in the state folder, not a host name; none where no state folder can be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installation: Option<String>,
+    /// Where the ledger lay, so that a copy beside it can be told from the one that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+/// A span of time in which mails may have left that no version of this ledger tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gap {
+    /// The newest time the ledger knew when it was adopted.
+    pub since: Timestamp,
+    /// When it was adopted.
+    pub until: Timestamp,
 }
 
 /// A human's go: up to so many mails per run, for 24 hours.
@@ -331,6 +352,22 @@ impl StepState {
     #[must_use]
     pub fn closed(at: Timestamp, reason: CloseReason) -> Self {
         Self::Closed { at, reason, attempt: None }
+    }
+
+    /// R12: closed, since it may have left in a time the ledger knows nothing of. What is known of an attempt stays; the
+    /// spacing counts from the end of that time.
+    #[must_use]
+    pub fn may_have_left(gap: &Gap, known: Option<Attempt>) -> Self {
+        let attempt = known.map_or_else(
+            || Attempt {
+                first_at: gap.since,
+                last_at: gap.until,
+                via: "unknown".to_owned(),
+                subject: String::new(),
+            },
+            |known| Attempt { last_at: known.last_at.max(gap.until), ..known },
+        );
+        Self::Closed { at: gap.until, reason: CloseReason::UnknownResult, attempt: Some(attempt) }
     }
 
     /// The attempt of an open plan, as far as it may have arrived.
@@ -689,6 +726,8 @@ impl Ledger {
             go_live,
             last_run: None,
             allowed: None,
+            gap: None,
+            outbox_kept: None,
             buyers: Buyers::default(),
             waiting: Vec::new(),
             loose_stops: Vec::new(),

@@ -73,6 +73,10 @@ pub enum MatterKind {
     Restored,
     /// R12: no mark can be kept in the state folder.
     NoMark,
+    /// R12: the ledger was adopted in place of a newer one, and steps were closed that may have left meanwhile.
+    Adopted,
+    /// R12: the mail service is real, and the ledger has mails that only the outbox took.
+    Trial,
 }
 
 impl MatterKind {
@@ -100,6 +104,8 @@ impl MatterKind {
             Self::OtherInstallation => "other_installation",
             Self::Restored => "restored",
             Self::NoMark => "no_mark",
+            Self::Adopted => "adopted",
+            Self::Trial => "trial",
         }
     }
 }

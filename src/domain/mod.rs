@@ -4,6 +4,7 @@
 //! ours; everything else may import it.
 
 pub mod admit;
+pub mod adopt;
 pub mod decide;
 pub mod event;
 pub mod fact;

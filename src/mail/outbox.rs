@@ -11,7 +11,7 @@ use super::mime::{self, KEY_HEADER};
 use super::{FreezeError, Message, Transport};
 use crate::disk::{self, Created};
 use crate::domain::ids::IdempotencyKey;
-use crate::domain::ledger::Frozen;
+use crate::domain::ledger::{Frozen, OUTBOX};
 use crate::domain::outcome::Outcome;
 use crate::domain::policy::Retention;
 
@@ -26,7 +26,7 @@ pub struct Outbox {
 
 impl Outbox {
     /// Its name in ledger and settings.
-    pub const NAME: &'static str = "outbox";
+    pub const NAME: &'static str = OUTBOX;
 
     /// The outbox in `dir`, which is made when the first mail needs it.
     #[must_use]

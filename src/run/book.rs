@@ -1,5 +1,7 @@
 //! Where a run writes its facts: the locked ledger, or a copy in memory.
 
+use std::path::Path;
+
 use crate::domain::fact::{Fact, apply};
 use crate::domain::ledger::Ledger;
 use crate::domain::time::{Seconds, Timestamp};
@@ -9,6 +11,9 @@ use crate::store::{LockedLedger, StoreError, Told, View};
 pub trait Book {
     /// The ledger with everything recorded so far.
     fn ledger(&self) -> &Ledger;
+
+    /// Where the ledger lies.
+    fn path(&self) -> &Path;
 
     /// Records facts together. When this returns they are durable (but for a dry run's).
     ///
@@ -59,6 +64,10 @@ pub trait Book {
 impl Book for LockedLedger {
     fn ledger(&self) -> &Ledger {
         self.ledger()
+    }
+
+    fn path(&self) -> &Path {
+        self.path()
     }
 
     fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
@@ -129,6 +138,10 @@ impl DryBook {
 impl Book for DryBook {
     fn ledger(&self) -> &Ledger {
         &self.view.ledger
+    }
+
+    fn path(&self) -> &Path {
+        self.view.path()
     }
 
     fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {

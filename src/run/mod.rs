@@ -112,7 +112,9 @@ pub fn run(
     // A ledger that gets its id by this run must also say whose it is: a copy made now is to be noticed.
     let is_new = book.ledger().ledger_id.is_none();
     if is_new || book.has_recorded() || book.owes_last_run(now) {
-        book.record(&[Fact::Ran { at: now, installation: task.known.installation.map(str::to_owned) }])?;
+        let installation = task.known.installation.map(str::to_owned);
+        let path = book.path().to_str().map(str::to_owned);
+        book.record(&[Fact::Ran { at: now, installation, path }])?;
     }
     Ok(Ended::Done)
 }

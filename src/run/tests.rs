@@ -61,6 +61,10 @@ impl Transport for Script {
 struct Page(Ledger);
 
 impl Book for Page {
+    fn path(&self) -> &std::path::Path {
+        std::path::Path::new("/shop/ledger.json")
+    }
+
     fn ledger(&self) -> &Ledger {
         &self.0
     }
@@ -146,8 +150,15 @@ fn run_at(page: &mut Page, service: &Script, now: &str) -> RunReport {
         policy: Policy { retention: service.retention(), ..Policy::default() },
         clock: &clock,
     };
-    let known =
-        Known { installation: None, mark: None, journal_ahead: false, released: None, clock_accepted: false };
+    let known = Known {
+        installation: None,
+        mark: None,
+        journal_ahead: false,
+        former: None,
+        real: false,
+        released: None,
+        clock_accepted: false,
+    };
     let task = Task { batch: Vec::new(), allow: None, known, moment: clock.moment() };
     let mut report = RunReport::new(false);
     assert_eq!(run(page, &shop, task, &mut report).unwrap(), Ended::Done);

@@ -144,7 +144,7 @@ impl StoreError {
                 path.display()
             ),
             "nothing more is sent",
-            "put the newest ledger back".to_owned(),
+            "put the newest ledger back, or, if it is lost, run `stepmail adopt`".to_owned(),
         )
     }
 }

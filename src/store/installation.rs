@@ -127,7 +127,7 @@ fn checked(folder: &Path, id: &str) -> Result<String, StoreError> {
         StoreErrorKind::Damaged,
         format!("cannot read installation id `{}`: it is not 32 hex digits", id_file(folder).display()),
         NOTHING_DONE,
-        "put the file back, or, if this ledger runs nowhere else, remove it and `last_run` in the ledger"
+        "put the file back, or, if this ledger runs nowhere else, remove it and run `stepmail adopt --newest`"
             .to_owned(),
     ))
 }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::error::{NOTHING_DONE, STOPPED_HERE, StoreError, StoreErrorKind, redact};
 use super::installation::{self, StateFolder};
@@ -50,6 +50,7 @@ pub struct LockedLedger {
     /// R12: the newest generation known of this ledger, where that is not this one: its journal extends it, or the mark
     /// names it. Nothing is recorded then, by no command: each would bring the old ledger one generation nearer.
     newer: Option<u64>,
+    beyond: Vec<Fact>,
     mark: Option<Mark>,
     notes: Vec<String>,
     /// After a failed write nothing more is recorded: the disk cannot be trusted to tell the truth a second time.
@@ -104,6 +105,7 @@ impl LockedLedger {
             replayed,
             written: false,
             newer,
+            beyond: loaded.beyond,
             mark,
             notes,
             broken: false,
@@ -151,6 +153,68 @@ impl LockedLedger {
     #[must_use]
     pub fn journal_ahead(&self) -> bool {
         self.newer.is_some()
+    }
+
+    /// What the journal of a newer version of this ledger holds, in order; empty where there is none. Some of it may
+    /// speak of what only the newer version knew.
+    #[must_use]
+    pub fn beyond(&self) -> &[Fact] {
+        &self.beyond
+    }
+
+    /// Where this ledger ran before, if that is another place and still holds it: two copies would both mail the buyers.
+    #[must_use]
+    pub fn former_place(&self) -> Option<PathBuf> {
+        super::place::former(&self.place.ledger, &self.ledger)
+    }
+
+    /// R12: makes this version the newest, whatever was known of newer ones, and records `facts` with it.
+    ///
+    /// Where a newer version is known the facts are not journalled: a journal of the newer version may lie there and
+    /// must stay until the snapshot that takes its place is durable. A process that dies before leaves everything as it
+    /// was.
+    ///
+    /// # Errors
+    /// Those of [`LockedLedger::record`] and [`LockedLedger::finish`].
+    pub fn adopt(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
+        let Some(newer) = self.newer else { return self.record(facts) };
+        if newer >= COUNTER_MAX {
+            let why = "the newer version's `generation` is too large to have been counted";
+            return Err(StoreError::damaged_ledger(&self.place.ledger, why));
+        }
+        self.newer = None;
+        self.may_record()?;
+        self.lock.alive()?;
+        // Until the snapshot is there, what is in memory is not what is on disk.
+        self.broken = true;
+        for fact in facts {
+            apply(&mut self.ledger, fact).map_err(|unfit| {
+                StoreError::damaged_ledger(&self.place.ledger, &redact(&unfit.to_string()))
+            })?;
+        }
+        self.ledger.generation = newer + 1;
+        self.ledger.lock_token = self.lock.token();
+        match snapshot::replace(&self.place, &self.ledger, &self.base) {
+            Ok(Replaced::Done(base)) => self.base = base,
+            Ok(Replaced::Edited) => {
+                return Err(StoreError::new(
+                    StoreErrorKind::CannotWrite,
+                    format!(
+                        "ledger `{}` was changed by something else meanwhile",
+                        self.place.ledger.display()
+                    ),
+                    NOTHING_DONE,
+                    "try again".to_owned(),
+                ));
+            }
+            Err(error) => return Err(StoreError::file(&error, NOTHING_DONE)),
+        }
+        self.written = true;
+        self.replayed = false;
+        self.journal = None;
+        disk::remove(&self.place.journal).map_err(|error| StoreError::file(&error, STOPPED_HERE))?;
+        self.broken = false;
+        Ok(())
     }
 
     /// What is to be said about how this ledger was found.
@@ -443,6 +507,8 @@ impl LockedLedger {
                 | Fact::Unknown { key, .. }
                 | Fact::NotSent { key }
                 | Fact::Refused { key, .. }
+                | Fact::MayHaveLeft { key, .. }
+                | Fact::TrialUndone { key }
                 | Fact::Sent { key, .. } => match key {
                     IdempotencyKey::Step(session, _) => Err(session),
                     IdempotencyKey::Notice(id) => Ok(id),

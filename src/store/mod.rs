@@ -90,9 +90,23 @@ pub struct View {
     len: u64,
     /// R12: the newest generation known of this ledger, where that is not this one.
     newer: Option<u64>,
+    /// What the journal of a newer version holds; see [`LockedLedger::beyond`].
+    pub beyond: Vec<Fact>,
 }
 
 impl View {
+    /// The ledger's canonical path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where this ledger ran before, if it is still there; see [`LockedLedger::former_place`].
+    #[must_use]
+    pub fn former_place(&self) -> Option<PathBuf> {
+        place::former(&self.path, &self.ledger)
+    }
+
     /// Whether a command that takes the lock could record anything in this ledger.
     ///
     /// # Errors
@@ -189,6 +203,7 @@ impl Store {
         };
         Ok(View {
             newer: newest_known(&loaded.base, ahead, mark.as_ref()),
+            beyond: loaded.beyond,
             mark,
             installation: state.installation().map(str::to_owned),
             notes,
@@ -240,6 +255,8 @@ struct Loaded {
     ledger: Ledger,
     base: Base,
     journal: Found,
+    /// The facts of a journal that extends a newer version of this ledger.
+    beyond: Vec<Fact>,
     token: u64,
     notes: Vec<String>,
 }
@@ -250,6 +267,7 @@ fn load(place: &Place) -> Result<Loaded, StoreError> {
     let Snapshot { mut ledger, base } = read::snapshot(&place.ledger)?;
     let mut notes = Vec::new();
     let mut token = ledger.lock_token;
+    let mut beyond = Vec::new();
     let journal = match journal::read(&place.journal)? {
         None => Found::None,
         Some(contents) => {
@@ -265,10 +283,13 @@ fn load(place: &Place) -> Result<Loaded, StoreError> {
                 }
                 replay(place, &mut ledger, &contents)?;
             }
+            if let Found::Ahead(_) = found {
+                beyond = contents.facts().cloned().collect();
+            }
             found
         }
     };
-    Ok(Loaded { ledger, base, journal, token, notes })
+    Ok(Loaded { ledger, base, journal, beyond, token, notes })
 }
 
 /// R12: the newest generation known of a ledger by its journal and its mark, where that is not its own.

@@ -10,7 +10,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::error::{NOTHING_DONE, StoreError};
+use serde::Deserialize;
+
 use crate::disk::{self, FileError};
+use crate::domain::ledger::Ledger;
 
 /// The paths of one ledger.
 #[derive(Clone, Debug)]
@@ -105,6 +108,21 @@ pub(super) fn is_plain_file(path: &Path, metadata: &Metadata) -> Result<(), Stor
     }
     let why = if metadata.is_dir() { "it is a folder" } else { "it is no regular file" };
     Err(StoreError::damaged_ledger(path, why))
+}
+
+/// Where a ledger ran before, if that is another place than `path` and still holds it.
+pub(super) fn former(path: &Path, ledger: &Ledger) -> Option<PathBuf> {
+    /// Enough to tell whose it is; the rest may be of any version.
+    #[derive(Deserialize)]
+    struct Named {
+        ledger_id: Option<String>,
+    }
+    let former = PathBuf::from(ledger.last_run.as_ref()?.path.as_ref()?);
+    if former == path || !fs::symlink_metadata(&former).ok()?.is_file() {
+        return None;
+    }
+    let there: Named = serde_json::from_slice(&fs::read(&former).ok()?).ok()?;
+    (there.ledger_id == ledger.ledger_id).then_some(former)
 }
 
 fn no_path(path: &Path, error: io::Error) -> StoreError {

@@ -1,9 +1,8 @@
 //! A process that dies, one that comes second, and what the next run makes of it.
 
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::shop::{Ran, STEPMAIL, Shop};
+use crate::shop::{Ran, Shop};
 
 #[test]
 fn c004_two_runs_at_once_send_each_mail_once() {
@@ -94,19 +93,8 @@ fn dies_at(shop: &Shop, syscall: &str, k: usize) -> bool {
 
 /// Runs once under strace, which does this to that syscall. Returns the exit code, if it came to one.
 fn run_under_strace(shop: &Shop, syscall: &str, what: &str) -> Option<i32> {
-    let inject = format!("inject={syscall}:{what}");
-    let status = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={syscall}"), "-e", &inject, STEPMAIL])
-        .args(["run", "--json", "--now", "2026-10-01T01:00:00Z", "--events", "events.jsonl"])
-        .current_dir(shop.path(""))
-        .env_clear()
-        .env("PATH", std::env::var("PATH").unwrap())
-        .env("HOME", shop.path(""))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .expect("strace is needed for this story: apt-get install strace");
-    status.code()
+    let args = ["run", "--json", "--now", "2026-10-01T01:00:00Z", "--events", "events.jsonl"];
+    shop.under_strace(&args, syscall, what)
 }
 
 #[test]

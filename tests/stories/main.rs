@@ -9,6 +9,7 @@ mod guards;
 mod hand;
 mod intake;
 mod lock;
+mod moving;
 mod readme;
 mod rules;
 mod shop;

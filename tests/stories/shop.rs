@@ -109,6 +109,33 @@ impl Shop {
         self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
+    /// Any command under strace, which does this to that syscall. Returns the exit code, if it came to one.
+    pub(crate) fn under_strace(&self, args: &[&str], syscall: &str, what: &str) -> Option<i32> {
+        let inject = format!("inject={syscall}:{what}");
+        let status = Command::new("strace")
+            .args([
+                "-f",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "-e",
+                &format!("trace={syscall}"),
+                "-e",
+                &inject,
+                STEPMAIL,
+            ])
+            .args(args)
+            .current_dir(self.path(""))
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap())
+            .env("HOME", self.path(""))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .expect("strace is needed for this story: apt-get install strace");
+        status.code()
+    }
+
     /// The hourly run at `now`, over the events file if there is one.
     pub(crate) fn run(&self, now: &str) -> Ran {
         self.run_with(now, &[])

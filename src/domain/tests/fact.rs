@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::event::Amount;
-use crate::domain::ledger::{LastRun, LooseStop, MarkKind, Waiting, WaitingFor};
+use crate::domain::ledger::{Gap, LastRun, LooseStop, MarkKind, OUTBOX, Waiting, WaitingFor};
 use crate::domain::matter::{Matter, MatterKind};
 use Step::{D0, D3, D7, D14};
 
@@ -27,13 +27,17 @@ fn loose() -> LooseStop {
 /// A ledger with something of everything, so that each fact has something to act on.
 fn ledger() -> Ledger {
     let mut shop = Shop::new();
+    let trial = StepState::Sent { at: paid_at(), message_id: "m".into(), via: OUTBOX.into() };
     let rich = Purchase {
         name: Some("Hanako".into()),
         amount: Some(Amount { value: 500, currency: "jpy".into() }),
         events: vec!["evt_1".parse().unwrap()],
         refs: Refs { payment_intent: Some("pi_1".into()), ..Refs::default() },
         vars: [("plan".to_owned(), "basic".to_owned())].into(),
-        ..purchase("cs_1", paid_at()).let_in().with(D3, plan(later(80))).with(D7, refused(2, later(90)))
+        ..purchase("cs_1", paid_at())
+            .with(D0, trial)
+            .with(D3, plan(later(80)))
+            .with(D7, refused(2, later(90)))
     };
     let waiting = Waiting {
         why: WaitingFor::Address,
@@ -91,7 +95,16 @@ fn facts() -> Vec<Fact> {
         Fact::MatterOver { kind: MatterKind::NoAddress, subject: "cs_2".into() },
         Fact::Allowed { at, mails: 300 },
         Fact::ClockAccepted { now: paid_at() - hours(1) },
-        Fact::Ran { at, installation: Some("here".into()) },
+        Fact::Ran { at, installation: Some("here".into()), path: Some("/shop/ledger.json".into()) },
+        Fact::Adopted {
+            installation: Some("here".into()),
+            path: None,
+            gap: Some(Gap { since: paid_at(), until: at }),
+        },
+        Fact::MayHaveLeft { key: d3(), gap: Gap { since: paid_at(), until: at } },
+        Fact::MayHaveLeft { key: key("cs_1", D14), gap: Gap { since: paid_at(), until: at } },
+        Fact::TrialUndone { key: key("cs_1", D0) },
+        Fact::TrialKept { at },
     ];
     for whom in [
         session("cs_1"),
@@ -230,12 +243,15 @@ fn r12_an_accepted_clock_lowers_what_stepmail_recorded_and_not_what_others_said(
     shop.record(&[
         Fact::Unknown { key: key("cs_1", D3), at: later(85) },
         Fact::Allowed { at: later(500), mails: 3 },
-        Fact::Ran { at: later(500), installation: Some("here".into()) },
+        Fact::Ran { at: later(500), installation: Some("here".into()), path: None },
     ]);
     let now = later(-1);
     shop.record(&[Fact::ClockAccepted { now }]);
     assert_eq!(shop.ledger.newest_recorded(), Some(now));
-    assert_eq!(shop.ledger.last_run, Some(LastRun { at: now, installation: Some("here".into()) }));
+    assert_eq!(
+        shop.ledger.last_run,
+        Some(LastRun { at: now, installation: Some("here".into()), path: None })
+    );
     assert_eq!(shop.purchase("cs_1").paid_at, paid_at());
     assert_eq!(shop.buyer(BUYER).stopped.as_ref().unwrap().at, later(500));
 }
@@ -265,7 +281,7 @@ fn c060_a_ledger_that_says_something_else_than_we_read_is_refused() {
         ("unknown field of a buyer", r#""purchases":["#, r#""stoped":null,"purchases":["#, "stoped"),
         ("unknown field of a purchase", r#""kind":"first""#, r#""kind":"first","stoped":null"#, "stoped"),
         ("unknown field of a pending step", d14, r#""d14":{"state":"pending","sent":true}"#, "sent"),
-        ("unknown field of a sent step", r#""via":"post"}"#, r#""via":"post","to":"x"}"#, "to"),
+        ("unknown field of a sent step", r#""via":"outbox"}"#, r#""via":"outbox","to":"x"}"#, "to"),
         ("unknown field of a plan", r#""state":"planned","#, r#""state":"planned","key":"x","#, "key"),
         ("unknown field of refusals", r#""refused":{"count":2,"#, r#""refused":{"count":2,"n":1,"#, "`n`"),
         ("unknown step", d14, r#""d14":{"state":"pending"},"d30":{"state":"pending"}"#, "d30"),

@@ -3,6 +3,7 @@
 //! This file is the short builder: fixed instants, a buyer, purchases, states, and a shop that takes batches in.
 
 mod admit;
+mod adopt;
 mod decide;
 mod fact;
 mod properties;
