@@ -12,4 +12,5 @@ mod lock;
 mod readme;
 mod rules;
 mod shop;
+mod spool;
 mod texts;
