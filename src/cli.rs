@@ -99,7 +99,10 @@ pub struct Run {
     /// Say what would be sent; send nothing and write nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Take in the events of this file first (`-` is standard input); may be given several times
+    /// Take in the events of this file first, or of each file in this folder; may be given several times
+    ///
+    /// `-` is standard input. A folder is a spool: each file in it is read once and moved to `done` in it, or to
+    /// `rejected` with the reason beside it.
     #[arg(long, value_name = "PATH")]
     pub events: Vec<PathBuf>,
     /// Wait so many seconds for another command to end
@@ -116,7 +119,7 @@ pub struct Run {
 /// `ingest`
 #[derive(Debug, Args)]
 pub struct Ingest {
-    /// A file of events, or `-` for standard input
+    /// A file of events, a folder of such files (each is moved to `done` in it), or `-` for standard input
     pub path: PathBuf,
     /// How long to wait for another command to end
     #[command(flatten)]

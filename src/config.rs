@@ -36,6 +36,8 @@ pub struct Settings {
     pub outbox_dir: Option<PathBuf>,
     /// The seller's own templates.
     pub templates_dir: Option<PathBuf>,
+    /// The folder in which other programs put events.
+    pub spool_dir: Option<PathBuf>,
     /// R6.
     pub spacing: Seconds,
     /// R4.
@@ -65,6 +67,7 @@ struct File {
     outbox: Folder,
     policy: Numbers,
     templates: Folder,
+    spool: Folder,
     stripe: Stripe,
     vars: BTreeMap<String, String>,
 }
@@ -240,6 +243,7 @@ impl Settings {
             },
             outbox_dir: Some(folder(&file.outbox.dir, "outbox.dir")?.unwrap_or_else(|| home.join("outbox"))),
             templates_dir: folder(&file.templates.dir, "templates.dir")?,
+            spool_dir: folder(&file.spool.dir, "spool.dir")?,
             spacing: Seconds::hours(spacing),
             max_mails_per_run: usize::try_from(most).unwrap_or(usize::MAX),
             livemode: file.stripe.livemode,
@@ -351,6 +355,7 @@ mod tests {
             ("[vars]\n\"a b\" = \"x\"", "vars.a b is no name"),
             ("[mail]\nfrom = \"a@b.de\"\nfrom = \"a@b.de\"", "line 3: duplicate key `from`"),
             ("state_dir = \"\"", "state_dir is empty"),
+            ("[spool]\ndir = \" \"", "spool.dir is empty"),
             ("state_dir = ", "line 1"),
         ] {
             let error = parse(text).unwrap_err();

@@ -9,6 +9,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
 /// How the names of our temporary files begin, so that left-overs of a dead process can be told from other files. The
 /// name of the file they are to become follows, so that one ledger's sweep leaves its neighbour's work alone.
 const TEMPORARY: &str = ".stepmail-";
@@ -170,13 +173,78 @@ pub fn keep_as(path: &Path, other: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
+/// Gives the file `from` the name `to` if nothing has that name: one step, in which the file always has exactly one of
+/// the two names, and nothing is overwritten. (A second name and then the removal of the first would do harm here:
+/// whoever puts a new file under the old name in between would lose it.)
+///
+/// Not promised: that the new name survives a power cut. That takes [`sync_folder`] on both folders, once for many files.
+///
+/// # Errors
+/// The file named, under its old name.
+pub fn move_new(from: &Path, to: &Path) -> Result<Created, FileError> {
+    let moved = match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => move_onto_placeholder(from, to),
+        moved => moved.map_err(io::Error::from),
+    };
+    match moved {
+        Ok(()) => Ok(Created::New),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Created::AlreadyThere),
+        Err(error) => Err(error).naming("move", from),
+    }
+}
+
+/// Does what [`move_new`] does where the file system cannot: takes the name with an empty file first. A crash in between
+/// leaves that empty file, and `from` as it was.
+#[expect(clippy::disallowed_methods, reason = "what is replaced is the empty file made a line before")]
+fn move_onto_placeholder(from: &Path, to: &Path) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(to)?;
+    fs::rename(from, to).inspect_err(|_| {
+        // Best effort: an empty file holds no event.
+        let _ = fs::remove_file(to);
+    })
+}
+
+/// Puts a word for people at `path` if nothing is there. Not promised: that it survives a power cut.
+///
+/// # Errors
+/// The file named, which is not there then.
+pub fn leave_word(path: &Path, text: &str) -> Result<Created, FileError> {
+    let mut file = match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Created::AlreadyThere),
+        opened => opened.naming("create", path)?,
+    };
+    let written = file.write_all(text.as_bytes()).naming("write", path);
+    if written.is_err() {
+        // Best effort: half a word is worse than none.
+        let _ = fs::remove_file(path);
+    }
+    written.map(|()| Created::New)
+}
+
+/// Opens for reading what other programs put somewhere: a link is not followed, and a pipe does not make us wait. What
+/// it is, its metadata says.
+///
+/// # Errors
+/// Whatever the system says; a link is an error.
+pub fn open_as_it_is(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(File::from(rustix::fs::open(path, flags, Mode::empty())?))
+}
+
+/// Makes the names in a folder durable.
+///
+/// # Errors
+/// The folder named.
+pub fn sync_folder(folder: &Path) -> Result<(), FileError> {
+    File::open(folder).and_then(|folder| folder.sync_all()).naming("sync the folder", folder)
+}
+
 /// Makes the names in the folder of `path` durable.
 ///
 /// # Errors
 /// The folder named.
 pub fn sync_folder_of(path: &Path) -> Result<(), FileError> {
-    let folder = folder_of(path);
-    File::open(folder).and_then(|folder| folder.sync_all()).naming("sync the folder", folder)
+    sync_folder(folder_of(path))
 }
 
 /// Removes what dead processes left half-written of this one file. To be called under the lock that guards it.
@@ -238,6 +306,43 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "a temporary file was left");
         let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&path).unwrap());
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_move_overwrites_nothing_whatever_the_file_system_can() {
+        let plain: fn(&Path, &Path) -> Created = |from, to| move_new(from, to).unwrap();
+        let onto_placeholder = |from: &Path, to: &Path| match move_onto_placeholder(from, to) {
+            Ok(()) => Created::New,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Created::AlreadyThere,
+            Err(error) => panic!("{error}"),
+        };
+        for way in [plain, onto_placeholder] {
+            let folder = tempfile::tempdir().unwrap();
+            let at = |name: &str| folder.path().join(name);
+            for name in ["a", "b"] {
+                assert_eq!(leave_word(&at(name), name).unwrap(), Created::New);
+            }
+            assert_eq!(way(&at("a"), &at("b")), Created::AlreadyThere);
+            assert_eq!(leave_word(&at("b"), "c").unwrap(), Created::AlreadyThere);
+            assert_eq!(way(&at("a"), &at("c")), Created::New);
+            assert!(!at("a").exists(), "two names");
+            assert_eq!(
+                (fs::read(at("b")).unwrap(), fs::read(at("c")).unwrap()),
+                (b"b".to_vec(), b"a".to_vec())
+            );
+        }
+        let folder = tempfile::tempdir().unwrap();
+        assert!(move_onto_placeholder(&folder.path().join("gone"), &folder.path().join("a")).is_err());
+        assert!(!folder.path().join("a").exists(), "the placeholder stayed");
+    }
+
+    #[test]
+    fn a_link_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        leave_word(&folder.path().join("a"), "a").unwrap();
+        std::os::unix::fs::symlink("a", folder.path().join("b")).unwrap();
+        assert!(open_as_it_is(&folder.path().join("a")).is_ok());
+        assert!(open_as_it_is(&folder.path().join("b")).is_err());
     }
 
     #[test]

@@ -5,19 +5,29 @@ use crate::clock::Clock;
 use crate::exit::Exit;
 use crate::report::Style;
 use crate::report::run::RunReport;
-use crate::run::take_in;
-use crate::source;
+use crate::run::take_in_all;
+use crate::source::spool::Manner;
+use crate::source::{self, Reading};
 
 use super::Place;
 
 pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let mut report = RunReport::ingest();
-    let reading = source::read(&asked.path, place.settings.livemode)?;
-    super::say_what_was_dropped(&reading, place.settings.livemode);
+    let livemode = place.settings.livemode;
+    let is_spool = asked.path.is_dir();
+    let folders = if is_spool { vec![asked.path.clone()] } else { Vec::new() };
+    let mut spools = place.spools(folders, Manner::Claim);
+    let reading = if is_spool { Reading::default() } else { source::read(&asked.path, livemode)? };
+    super::say_what_was_dropped(&reading, livemode);
     let mut book = place.lock(asked.wait.seconds, clock, style)?;
+    if is_spool {
+        // No file is claimed for a ledger that nothing can be recorded in.
+        book.ready_to_send()?;
+    }
     let now = clock.now();
     report.now = Some(now);
-    take_in(&mut book, reading.incoming, now, &mut report)?;
+    take_in_all(&mut book, reading.incoming, &mut spools, clock, now, &mut report)?;
+    super::say_what_was_dropped(spools.dropped(), livemode);
     book.finish(None)?;
     report.conclude();
     report.print(style);

@@ -23,7 +23,8 @@ use crate::domain::time::Timestamp;
 use crate::exit::Exit;
 use crate::mail::{Outbox, Transport};
 use crate::report::{Style, complain};
-use crate::source::Reading;
+use crate::source::spool::Manner;
+use crate::source::{Reading, Spools};
 use crate::store::{LockedLedger, Mark, Store, StoreError, View};
 
 /// Carries out a command line and returns how it ended. Errors that a report has not told are returned.
@@ -79,6 +80,21 @@ impl Place {
             transport,
             settings,
         })
+    }
+
+    /// Folders of events; none of them may be one in which stepmail keeps its own files.
+    fn spools(&self, named: Vec<PathBuf>, manner: Manner) -> Spools {
+        let beside = crate::disk::folder_of(&self.ledger);
+        let mut ours = vec![
+            beside.to_owned(),
+            self.settings.home.clone(),
+            self.state_dir.clone(),
+            self.outbox_dir.clone(),
+        ];
+        // Where the ledger is reached through a link, the files lie behind it.
+        ours.extend(self.ledger.canonicalize().ok().and_then(|ledger| Some(ledger.parent()?.to_owned())));
+        ours.extend(self.settings.templates_dir.clone());
+        Spools::new(named, &ours, manner, self.settings.livemode)
     }
 
     fn store(&self) -> Result<Store, StoreError> {

@@ -1,5 +1,7 @@
 //! `run`: the hourly command. It opens everything, hands it to [`crate::run`], and closes it again.
 
+use std::path::PathBuf;
+
 use crate::cli;
 use crate::clock::Clock;
 use crate::domain::time::Timestamp;
@@ -9,6 +11,7 @@ use crate::report::Style;
 use crate::report::run::RunReport;
 use crate::run::{DryBook, Ended, Shop, Task};
 use crate::source;
+use crate::source::spool::Manner;
 use crate::store::{LockedLedger, StoreError};
 
 use super::{Place, Seen};
@@ -63,7 +66,11 @@ fn attempt(
     // Whether there is a ledger that may be used, before anything is read from a pipe.
     place.store()?;
     let mut batch = Vec::new();
-    for path in &asked.events {
+    let (mut folders, files): (Vec<PathBuf>, _) =
+        asked.events.iter().cloned().partition(|path| path.is_dir());
+    folders.extend(settings.spool_dir.clone());
+    let mut spools = place.spools(folders, if asked.dry_run { Manner::Look } else { Manner::Claim });
+    for path in &files {
         match source::read(path, settings.livemode) {
             Ok(reading) => {
                 super::say_what_was_dropped(&reading, settings.livemode);
@@ -78,19 +85,20 @@ fn attempt(
         let view = place.view()?;
         let seen = Seen::in_view(&view);
         let known = seen.known(&place.transport, clock, accepted);
-        let task = Task { batch, allow: asked.allow, known, moment: clock.moment() };
+        let task = Task { batch, feed: &mut spools, allow: asked.allow, known, moment: clock.moment() };
         report.now = Some(task.moment.now);
         crate::run::run(&mut DryBook::new(view), &shop, task, report)?;
     } else {
         let mut book = place.lock(asked.wait, clock, style)?;
         let seen = Seen::of(&book);
         let known = seen.known(&place.transport, clock, accepted);
-        let task = Task { batch, allow: asked.allow, known, moment: clock.moment() };
+        let task = Task { batch, feed: &mut spools, allow: asked.allow, known, moment: clock.moment() };
         let now = task.moment.now;
         report.now = Some(now);
         let ended = crate::run::run(&mut book, &shop, task, report);
         finish(book, ended, now)?;
     }
+    super::say_what_was_dropped(spools.dropped(), settings.livemode);
     report.conclude();
     Ok(())
 }

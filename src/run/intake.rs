@@ -1,5 +1,6 @@
 //! Steps 2 and 3 of a run: what the sources yielded becomes facts, in one durable append.
 
+use crate::clock::Clock;
 use crate::domain::admit::admit;
 use crate::domain::event::Incoming;
 use crate::domain::fact::Fact;
@@ -8,7 +9,27 @@ use crate::domain::time::Timestamp;
 use crate::report::run::{Closed, Notice, RunReport};
 use crate::store::StoreError;
 
-use super::Book;
+use super::{Book, Feed};
+
+/// Admits a batch together with what waits in the feed, in one append, and lets the feed know when it is durable.
+///
+/// # Errors
+/// Nothing was recorded; what the feed gave stays with it for the next command, the batch is to be handed in again.
+pub fn take_in_all(
+    book: &mut dyn Book,
+    mut batch: Vec<Incoming>,
+    feed: &mut dyn Feed,
+    clock: &Clock,
+    now: Timestamp,
+    report: &mut RunReport,
+) -> Result<(), StoreError> {
+    batch.extend(feed.take(clock.machine()));
+    report.not_taken.extend(feed.told());
+    take_in(book, batch, now, report)?;
+    feed.admitted();
+    report.not_taken.extend(feed.told());
+    Ok(())
+}
 
 /// Admits a batch and writes it down.
 ///

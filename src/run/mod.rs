@@ -5,6 +5,7 @@
 
 pub mod book;
 mod close;
+mod feed;
 mod intake;
 mod notify;
 mod send;
@@ -25,7 +26,8 @@ use crate::report::run::{Hold, Notice, RunReport};
 use crate::store::StoreError;
 
 pub use book::{Book, DryBook};
-pub use intake::take_in;
+pub use feed::Feed;
+pub use intake::{take_in, take_in_all};
 
 /// How long a run may send (DESIGN 4): a lock that is silent for 30 minutes is reclaimed, and the next hour comes.
 const SENDING_MAX: Duration = Duration::from_secs(20 * 60);
@@ -55,8 +57,10 @@ impl Shop<'_> {
 
 /// What is asked of a run.
 pub struct Task<'a> {
-    /// What the sources yielded.
+    /// What the sources yielded that can be read without changing anything.
     pub batch: Vec<Incoming>,
+    /// The sources that are changed by taking from them.
+    pub feed: &'a mut dyn Feed,
     /// R4: a human's go for so many mails.
     pub allow: Option<usize>,
     /// What the guards know.
@@ -99,7 +103,7 @@ pub fn run(
     if let Some(mails) = task.allow {
         book.record(&[Fact::Allowed { at: now, mails }])?;
     }
-    intake::take_in(book, task.batch, now, report)?;
+    take_in_all(book, task.batch, task.feed, shop.clock, now, report)?;
     close::close_what_is_over(book, shop, now, report)?;
 
     let mut mails: Vec<Due> =

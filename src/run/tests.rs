@@ -159,7 +159,8 @@ fn run_at(page: &mut Page, service: &Script, now: &str) -> RunReport {
         released: None,
         clock_accepted: false,
     };
-    let task = Task { batch: Vec::new(), allow: None, known, moment: clock.moment() };
+    let mut feed = source::Spools::none();
+    let task = Task { batch: Vec::new(), feed: &mut feed, allow: None, known, moment: clock.moment() };
     let mut report = RunReport::new(false);
     assert_eq!(run(page, &shop, task, &mut report).unwrap(), Ended::Done);
     report.conclude();

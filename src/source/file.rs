@@ -274,7 +274,7 @@ impl<'a> Scan<'a> {
             first.told = true;
         }
         let text = self.text[at..end].trim_end();
-        self.invalid(subject_of(text), at, why);
+        self.invalid(subject_of(text.as_bytes()), at, why);
     }
 
     fn invalid(&mut self, subject: String, at: usize, why: String) {
@@ -351,7 +351,7 @@ impl<'a> Scan<'a> {
 
     fn refuse(&mut self, raw: &'a RawValue, fields: Option<&Fields<'_>>, Fault(why): Fault) {
         let id = fields.and_then(|fields| fields.text("id").ok().flatten()).filter(|id| is_subject(id));
-        let subject = id.unwrap_or_else(|| subject_of(raw.get()));
+        let subject = id.unwrap_or_else(|| subject_of(raw.get().as_bytes()));
         // A raw value is a piece of the text itself.
         let at = raw.get().as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
         self.invalid(subject, at, why);
@@ -365,9 +365,9 @@ fn is_subject(id: &str) -> bool {
 }
 
 /// Names a piece of text by what it holds, so that the same bad line is the same matter wherever it stands.
-fn subject_of(text: &str) -> String {
+pub(super) fn subject_of(text: &[u8]) -> String {
     let mut subject = "x-".to_owned();
-    for byte in Sha256::digest(text.as_bytes()).iter().take(8) {
+    for byte in Sha256::digest(text).iter().take(8) {
         // Writing into a text cannot fail.
         let _ = write!(subject, "{byte:02x}");
     }

@@ -1,4 +1,4 @@
-//! Where purchases and stops come from: event files and standard input, in Stripe's form or the neutral one.
+//! Where purchases and stops come from: event files, standard input and spools, in Stripe's form or the neutral one.
 //!
 //! A source yields [`Incoming`] and judges nothing: whether a checkout becomes a purchase is `domain::admit`'s to say.
 //! One bad line or object never blocks the rest (C007); it becomes [`Incoming::Invalid`] with a subject that stays the
@@ -7,6 +7,7 @@
 pub mod file;
 mod json;
 mod neutral;
+pub mod spool;
 mod stripe;
 
 use std::io;
@@ -15,6 +16,7 @@ use std::path::Path;
 use crate::domain::event::Incoming;
 
 pub use file::{parse, read_file, read_stdin};
+pub use spool::Spools;
 
 /// Reads a file, or standard input where the path is `-`.
 ///
@@ -89,4 +91,17 @@ pub enum SourceError {
         /// In bytes, from 1.
         column: usize,
     },
+}
+
+impl SourceError {
+    /// What is wrong, without the name and without what follows from it.
+    fn fault(&self) -> String {
+        match self {
+            Self::Io { source, .. } => source.to_string(),
+            Self::Folder { .. } => "it is a folder".to_owned(),
+            Self::Wide { .. } => "it is UTF-16 or UTF-32".to_owned(),
+            Self::NotUtf8 { line, column, .. } => format!("not UTF-8 at line {line} column {column}"),
+            Self::NotJson { why, line, column, .. } => format!("{why} at line {line} column {column}"),
+        }
+    }
 }

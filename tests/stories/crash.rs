@@ -68,7 +68,7 @@ fn c001_killed_after_any_mail_each_mail_is_there_once() {
 
 /// Every mail that left is known to the ledger as planned or sent, whenever the process died. The outbox keeps one file
 /// per key, so that it would hide a mail that was sent before its plan was saved; another mail service would not.
-fn was_planned_before_it_left(shop: &Shop, when: &str) {
+pub(crate) fn was_planned_before_it_left(shop: &Shop, when: &str) {
     let status =
         shop.stepmail(&["status", "--json", "--all", "--now", "2026-10-01T01:00:10Z"]).exits(0).json();
     let purchases = status["listed"].as_array().unwrap();

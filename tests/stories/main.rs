@@ -13,4 +13,5 @@ mod moving;
 mod readme;
 mod rules;
 mod shop;
+mod spool;
 mod texts;

@@ -1,0 +1,32 @@
+//! What a run takes its events from, once it knows that it may (R12: a run that a guard holds changes nothing).
+
+use crate::domain::event::Incoming;
+use crate::domain::time::Timestamp;
+use crate::source::Spools;
+
+/// Events that wait somewhere until a run comes for them.
+pub trait Feed {
+    /// Takes what is there. Called once, under the lock, after the guards have passed. `machine` is the machine's own
+    /// time.
+    fn take(&mut self, machine: Timestamp) -> Vec<Incoming>;
+
+    /// Called when all that [`Feed::take`] gave is durable in the ledger; not called where it could not be recorded.
+    fn admitted(&mut self);
+
+    /// What a person must see, since the last time this was asked.
+    fn told(&mut self) -> Vec<String>;
+}
+
+impl Feed for Spools {
+    fn take(&mut self, machine: Timestamp) -> Vec<Incoming> {
+        self.take(machine)
+    }
+
+    fn admitted(&mut self) {
+        self.admitted();
+    }
+
+    fn told(&mut self) -> Vec<String> {
+        self.told()
+    }
+}
