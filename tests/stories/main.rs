@@ -13,3 +13,4 @@ mod readme;
 mod rules;
 mod shop;
 mod texts;
+mod units;
