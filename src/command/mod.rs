@@ -1,5 +1,6 @@
 //! The subcommands, one file each, and what they have in common.
 
+mod check;
 mod ingest;
 mod init;
 mod mark;
@@ -19,7 +20,7 @@ use crate::domain::ledger::MarkKind;
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
-use crate::mail::{Outbox, Transport};
+use crate::mail::{Outbox, Templates, Transport};
 use crate::report::{Style, complain};
 use crate::source::Reading;
 use crate::store::{LockedLedger, Mark, Store, StoreError, View};
@@ -36,6 +37,7 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::Ingest(ingest) => ingest::ingest(&ingest, &Place::find(&cli.global)?, style, &clock),
         Command::Status(status) => status::status(&status, &Place::find(&cli.global)?, style, &clock),
         Command::Show(show) => show::show(&show, &Place::find(&cli.global)?, style, &clock),
+        Command::Check => Ok(check::check(&cli.global, style, &clock)),
         Command::MarkStopped(hand) => {
             mark::mark(MarkKind::Stopped, &hand, &Place::find(&cli.global)?, style, &clock)
         }
@@ -76,6 +78,13 @@ impl Place {
             transport,
             settings,
         })
+    }
+
+    fn templates(&self) -> Templates {
+        match &self.settings.templates_dir {
+            Some(folder) => Templates::from_folder(folder),
+            None => Templates::builtin(),
+        }
     }
 
     fn store(&self) -> Result<Store, StoreError> {
