@@ -69,6 +69,8 @@ pub enum Command {
     Status(Status),
     /// Tell the whole story of one buyer or purchase
     Show(Show),
+    /// Look at settings, texts, ledger, disk and clock; send nothing and change nothing
+    Check,
     /// Send nothing more to a buyer, or for one purchase
     MarkStopped(Hand),
     /// Note that a buyer has started, so that d3 is not needed

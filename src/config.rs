@@ -278,6 +278,32 @@ impl Settings {
         values
     }
 
+    /// The settings that still have the example's values. Mails to real buyers would carry them.
+    #[must_use]
+    pub fn placeholders(&self) -> Vec<&'static str> {
+        let (mail, example) = (&self.mail, Mail::default());
+        let is_example = |text: &str| {
+            let text = text.to_ascii_lowercase();
+            ["example.com", "example.org", "example.net"].iter().any(|domain| {
+                text.split(['@', '/', ':', '?', '#']).any(|part| {
+                    part.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+                })
+            })
+        };
+        let login_url = self.values(mail.language).get("login_url").is_some_and(|url| is_example(url));
+        [
+            ("mail.from", is_example(mail.from.address.as_str())),
+            ("mail.reply_to", is_example(mail.reply_to.as_str())),
+            ("mail.operator", is_example(mail.operator.as_str())),
+            ("mail.business", mail.business == example.business),
+            ("mail.business_address", mail.business_address == example.business_address),
+            ("vars.login_url", login_url),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_placeholder)| is_placeholder.then_some(name))
+        .collect()
+    }
+
     /// The ledger these settings mean, unless the command line names one.
     #[must_use]
     pub fn ledger(&self) -> PathBuf {
@@ -362,6 +388,21 @@ mod tests {
             assert!(error.contains(said), "{text:?} gave {error:?}");
             assert!(error.starts_with("settings `stepmail.toml`"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_left_of_the_example_is_named() {
+        let own = "[mail]\nfrom = \"Shop <a@shop.example>\"\nreply_to = \"a@example.com.shop.example\"\n\
+                   operator = \"a@notexample.com\"\nbusiness = \"Shop\"\nbusiness_address = \"Kyoto\"\n\
+                   [vars]\nlogin_url = \"https://shop.example/login\"\n";
+        assert_eq!(parse(own).unwrap().placeholders(), [""; 0]);
+        assert_eq!(parse("").unwrap().placeholders().len(), 6);
+        let left = own
+            .replace("a@shop.example", "a@mail.Example.com")
+            .replace("Kyoto", "1-2-3 Example, Tokyo 100-0000, Japan");
+        assert_eq!(parse(&left).unwrap().placeholders(), ["mail.from", "mail.business_address"]);
+        let left = own.replace("https://shop.example/", "https://example.com:443/");
+        assert_eq!(parse(&left).unwrap().placeholders(), ["vars.login_url"]);
     }
 
     #[test]

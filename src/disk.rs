@@ -138,6 +138,32 @@ pub fn make_folder(path: &Path) -> Result<(), FileError> {
     sync_folder_of(path)
 }
 
+/// Looks whether this user may write to a file, or make files in a folder. Nothing is written: that a disk is full is not
+/// seen.
+///
+/// # Errors
+/// The file or folder named, with what a try would meet.
+pub fn may_write(path: &Path) -> Result<(), FileError> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let wanted = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+    accessat(CWD, path, wanted, AtFlags::EACCESS).map_err(io::Error::from).naming("write", path)
+}
+
+/// Looks whether [`make_folder`] could make a folder, or files could be made in it if it is there. Nothing is written.
+///
+/// # Errors
+/// The folder, or the part of its path that stands in the way.
+pub fn may_make_folder(path: &Path) -> Result<(), FileError> {
+    let there = |part: &&Path| part.symlink_metadata().is_ok();
+    // What remains of a relative path at its beginning is the folder we are in.
+    let nearest = path.ancestors().filter(|part| !part.as_os_str().is_empty()).find(there);
+    let nearest = nearest.unwrap_or(Path::new("."));
+    if !nearest.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory)).naming("make files in", nearest);
+    }
+    may_write(nearest)
+}
+
 /// Removes a file and makes that durable; a file that is not there is no error.
 ///
 /// # Errors
@@ -358,6 +384,21 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5, "a sweep took more than its own");
         let unfinished = write_beside(&at("b"), b"", PRIVATE).unwrap();
         assert_eq!(left_overs(&at("b")), [unfinished.path()]);
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_a_folder_is_named_and_nothing_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        File::create(at("file")).unwrap();
+        may_make_folder(&at("a/b/c")).unwrap();
+        may_make_folder(folder.path()).unwrap();
+        may_make_folder(Path::new("nowhere/at/all")).unwrap();
+        let error = may_make_folder(&at("file/a")).unwrap_err();
+        assert_eq!(error.path, at("file"));
+        may_write(&at("file")).unwrap();
+        assert!(may_write(&at("gone")).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a look made something");
     }
 
     #[test]

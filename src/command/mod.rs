@@ -1,6 +1,7 @@
 //! The subcommands, one file each, and what they have in common.
 
 mod adopt;
+mod check;
 mod desk;
 mod ingest;
 mod init;
@@ -21,7 +22,7 @@ use crate::domain::ledger::{MarkKind, OUTBOX};
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
-use crate::mail::{Outbox, Transport};
+use crate::mail::{Outbox, Templates, Transport};
 use crate::report::{Style, complain};
 use crate::source::spool::Manner;
 use crate::source::{Reading, Spools};
@@ -40,6 +41,7 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::Status(status) => status::status(&status, &Place::find(&cli.global)?, style, &clock),
         Command::Show(show) => show::show(&show, &Place::find(&cli.global)?, style, &clock),
         Command::Adopt(adopt) => adopt::adopt(&adopt, &Place::find(&cli.global)?, style, &clock),
+        Command::Check => Ok(check::check(&cli.global, style, &clock)),
         Command::MarkStopped(hand) => {
             mark::mark(MarkKind::Stopped, &hand, &Place::find(&cli.global)?, style, &clock)
         }
@@ -97,6 +99,13 @@ impl Place {
         Spools::new(named, &ours, manner, self.settings.livemode)
     }
 
+    fn templates(&self) -> Templates {
+        match &self.settings.templates_dir {
+            Some(folder) => Templates::from_folder(folder),
+            None => Templates::builtin(),
+        }
+    }
+
     fn store(&self) -> Result<Store, StoreError> {
         Store::new(&self.ledger, &self.state_dir, self.settings.allow_shared_folder)
     }
@@ -129,6 +138,7 @@ impl Place {
 const RELEASED_UNIX: i64 = 1_796_083_200;
 
 /// What the guards know of a ledger besides what it holds.
+#[derive(Default)]
 struct Seen {
     installation: Option<String>,
     mark: Option<Mark>,

@@ -6,7 +6,7 @@ use crate::cli;
 use crate::clock::Clock;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
-use crate::mail::{Language, Templates};
+use crate::mail::Language;
 use crate::report::Style;
 use crate::report::run::RunReport;
 use crate::run::{DryBook, Ended, Shop, Task};
@@ -50,10 +50,7 @@ fn attempt(
 ) -> anyhow::Result<()> {
     let place = Place::find(global)?;
     let settings = &place.settings;
-    let templates = match &settings.templates_dir {
-        Some(folder) => Templates::from_folder(folder),
-        None => Templates::builtin(),
-    };
+    let templates = place.templates();
     report.outbox = Some(place.outbox_dir.clone());
     let shop = Shop {
         templates: &templates,

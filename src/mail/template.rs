@@ -230,6 +230,25 @@ impl Templates {
         faults
     }
 
+    /// The faults in every language this shop writes in: its own, and those it offers. `values` are the seller's in a
+    /// language.
+    #[must_use]
+    pub fn faults_offered(
+        &self,
+        own: Language,
+        values: impl Fn(Language) -> BTreeMap<String, String>,
+        event_names: &BTreeSet<String>,
+    ) -> Vec<TemplateFault> {
+        Language::ALL
+            .into_iter()
+            .filter(|language| *language == own || self.offers(*language))
+            .flat_map(|language| {
+                let faults = self.faults(&values(language), event_names);
+                faults.into_iter().filter(move |fault| fault.language == language)
+            })
+            .collect()
+    }
+
     fn render_unchecked(
         &self,
         step: Step,

@@ -1,5 +1,6 @@
 //! What people and programs read: text and JSON. Nothing here decides.
 
+pub mod check;
 pub mod next;
 pub mod run;
 pub mod show;

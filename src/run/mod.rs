@@ -28,6 +28,7 @@ use crate::store::StoreError;
 pub use book::{Book, DryBook};
 pub use feed::Feed;
 pub use intake::{take_in, take_in_all};
+pub use send::names_brought;
 
 /// How long a run may send (DESIGN 4): a lock that is silent for 30 minutes is reclaimed, and the next hour comes.
 const SENDING_MAX: Duration = Duration::from_secs(20 * 60);

@@ -13,11 +13,11 @@ use crate::clock::Moment;
 use crate::domain::decide::{Due, decide};
 use crate::domain::fact::Fact;
 use crate::domain::ids::{IdempotencyKey, Step};
-use crate::domain::ledger::{CloseReason, Frozen, Purchase, StepState};
+use crate::domain::ledger::{CloseReason, Frozen, Ledger, Purchase, StepState};
 use crate::domain::matter::{Matter, MatterKind};
 use crate::domain::outcome::{MailResult, Outcome, StopSending, Streak, settle};
 use crate::domain::time::Timestamp;
-use crate::mail::{FreezeError, Language, Message, TemplateFault, Values};
+use crate::mail::{FreezeError, Message, TemplateFault, Values};
 use crate::report::run::{Closed, Hold, MailLine, Notice, RunReport};
 use crate::store::StoreError;
 
@@ -255,6 +255,14 @@ fn template_matter(fault: &TemplateFault, now: Timestamp) -> Matter {
     Matter::new(MatterKind::TemplateFault, &fault.subject(), now, None, text)
 }
 
+/// The names that open purchases bring for templates; a template may use them beside the settings' own.
+#[must_use]
+pub fn names_brought(ledger: &Ledger) -> BTreeSet<String> {
+    let purchases = ledger.buyers.all().iter().flat_map(|buyer| &buyer.purchases);
+    let open = purchases.filter(|purchase| purchase.steps.iter().any(|(_, state)| state.is_open()));
+    open.flat_map(|purchase| purchase.vars.keys().cloned()).collect()
+}
+
 /// R11, C040: all templates are looked at before the first send, so that a fault is known before its step is due.
 fn template_faults(
     book: &mut dyn Book,
@@ -263,18 +271,9 @@ fn template_faults(
     report: &mut RunReport,
 ) -> Result<Conditions, StoreError> {
     let mut faults = Conditions::new();
-    let purchases = book.ledger().buyers.all().iter().flat_map(|buyer| &buyer.purchases);
-    let open = purchases.filter(|purchase| purchase.steps.iter().any(|(_, state)| state.is_open()));
-    let brought: BTreeSet<String> = open.flat_map(|purchase| purchase.vars.keys().cloned()).collect();
-    let found: Vec<TemplateFault> = Language::ALL
-        .into_iter()
-        .filter(|language| *language == shop.mail.language || shop.templates.offers(*language))
-        .flat_map(|language| {
-            let faults = shop.templates.faults(shop.values_for(language), &brought);
-            faults.into_iter().filter(move |fault| fault.language == language)
-        })
-        .collect();
-    for fault in found {
+    let values = |language| shop.values_for(language).clone();
+    let brought = names_brought(book.ledger());
+    for fault in shop.templates.faults_offered(shop.mail.language, values, &brought) {
         let matter = template_matter(&fault, now);
         faults.insert((matter.kind, matter.subject.clone()));
         raise(book, matter, report)?;

@@ -87,7 +87,7 @@ pub(super) fn random_id() -> Result<String, StoreError> {
     }))
 }
 
-fn id_file(folder: &Path) -> PathBuf {
+pub(super) fn id_file(folder: &Path) -> PathBuf {
     folder.join("installation")
 }
 

@@ -30,7 +30,7 @@ use crate::domain::time::{Seconds, Timestamp};
 const RECORD_LEN: usize = 1024;
 const VERSION: u32 = 1;
 /// After this a holder is thought to hang, and one that no advisory lock vouches for to be gone.
-const SILENT: Seconds = Seconds::minutes(30);
+pub(super) const SILENT: Seconds = Seconds::minutes(30);
 /// A command that did not look at its lock for longer has slept.
 const SLEPT: Seconds = Seconds::minutes(5);
 /// How often a busy lock is tried again.
@@ -38,7 +38,7 @@ const SLICE: Duration = Duration::from_millis(250);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+pub(super) enum State {
     Held,
     Free,
 }
@@ -46,16 +46,16 @@ enum State {
 /// What stands in the lock file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+pub(super) struct Record {
     v: u32,
     token: u64,
-    installation: String,
-    host: String,
-    boot: String,
-    pid: u32,
+    pub(super) installation: String,
+    pub(super) host: String,
+    pub(super) boot: String,
+    pub(super) pid: u32,
     started: Timestamp,
     beat: Timestamp,
-    state: State,
+    pub(super) state: State,
 }
 
 /// Who holds the lock, as far as can be told.
@@ -378,7 +378,7 @@ fn reclaim(file: File, path: &Path, who: Option<Who>, token: u64, silent: Option
 ///
 /// Where no state can be kept there is no id, and an empty one proves nothing: two such machines on a shared folder
 /// would rob each other. Then only the machine's boot id together with its name will do.
-fn is_ours(record: &Record, us: &Record) -> bool {
+pub(super) fn is_ours(record: &Record, us: &Record) -> bool {
     if us.installation.is_empty() {
         return record.installation.is_empty()
             && !us.boot.is_empty()
@@ -441,7 +441,7 @@ fn make(path: &Path, clock: &Clock) -> Result<Try, StoreError> {
 }
 
 /// The record of this process.
-fn us(state: &StateFolder, clock: &Clock) -> Record {
+pub(super) fn us(state: &StateFolder, clock: &Clock) -> Record {
     let now = clock.machine();
     Record {
         v: VERSION,
@@ -472,7 +472,7 @@ fn word(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || "_.-".contains(*c)).take(64).collect()
 }
 
-fn who(record: &Record) -> Who {
+pub(super) fn who(record: &Record) -> Who {
     // The record may be of any make; what is shown to people holds no control characters.
     Who { host: word(&record.host), pid: record.pid, started: record.started }
 }
@@ -485,7 +485,7 @@ fn bytes(record: &Record) -> Vec<u8> {
     bytes
 }
 
-fn read_record(file: &File) -> Option<Record> {
+pub(super) fn read_record(file: &File) -> Option<Record> {
     let mut buffer = [0; RECORD_LEN + 1];
     let mut length = 0;
     while length < buffer.len() {
@@ -505,7 +505,7 @@ fn same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-fn failed(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
+pub(super) fn failed(doing: &'static str, path: &Path, source: io::Error) -> StoreError {
     StoreError::file(&FileError { doing, path: path.to_owned(), source }, NOTHING_DONE)
 }
 

@@ -31,6 +31,7 @@ mod installation;
 mod journal;
 mod lock;
 mod locked;
+mod look;
 mod mark;
 mod place;
 mod read;
@@ -44,6 +45,7 @@ use std::time::Duration;
 pub use error::{StoreError, StoreErrorKind};
 pub use lock::{Holder, Who};
 pub use locked::{Finished, LockedLedger};
+pub use look::{LockSeen, StateSeen, look_at_state};
 pub use mark::{Mark, Told};
 
 pub use crate::disk::Created;
@@ -84,6 +86,8 @@ pub struct View {
     pub notes: Vec<String>,
     /// R12: the ledger was put back; see [`LockedLedger::journal_ahead`].
     pub journal_ahead: bool,
+    /// How many records of the journal are in no snapshot yet: of a command at work, or of one that died.
+    pub unsaved: usize,
     /// What of the guards' findings was told already.
     pub told: Vec<Told>,
     path: PathBuf,
@@ -209,6 +213,10 @@ impl Store {
             notes,
             told: mark::read_told(&state, &told_name(&self.place, &loaded.ledger)),
             journal_ahead: matches!(loaded.journal, Found::Ahead(_)),
+            unsaved: match loaded.journal {
+                Found::Live { records, .. } => records,
+                Found::None | Found::Contained | Found::Ahead(_) => 0,
+            },
             path: self.place.ledger.clone(),
             len: loaded.base.len,
             ledger: loaded.ledger,

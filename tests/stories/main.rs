@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a story that cannot go on fails")]
 
 mod bad_input;
+mod check;
 mod crash;
 mod guards;
 mod hand;
@@ -15,3 +16,4 @@ mod rules;
 mod shop;
 mod spool;
 mod texts;
+mod units;
