@@ -17,9 +17,7 @@ def table(home):
     program = [f"{home}/.cargo/bin/stepmail", "run", "--quiet"]
     return {
         "Label": "stepmail.hourly",
-        "ProgramArguments": [
-            *program, "--config", f"{data}/stepmail.toml", "--events", f"{data}/events.jsonl",
-        ],
+        "ProgramArguments": [*program, "--config", f"{data}/stepmail.toml"],
         "WorkingDirectory": data,
         "StandardOutPath": log,
         "StandardErrorPath": log,

@@ -15,6 +15,8 @@ use crate::mail::{Language, MailSettings, Sender};
 
 /// The name of the settings file.
 pub const FILE_NAME: &str = "stepmail.toml";
+/// The spool that is meant where the settings name none.
+pub const SPOOL: &str = "spool";
 
 /// What `init` writes: every setting with its plain value.
 pub const SAMPLE: &str = include_str!("config/stepmail.toml");
@@ -167,6 +169,7 @@ impl Settings {
         // Without settings everything lies beside the ledger (DESIGN R12).
         settings.state_dir = None;
         settings.outbox_dir = None;
+        settings.spool_dir = None;
         Ok(settings)
     }
 
@@ -243,7 +246,7 @@ impl Settings {
             },
             outbox_dir: Some(folder(&file.outbox.dir, "outbox.dir")?.unwrap_or_else(|| home.join("outbox"))),
             templates_dir: folder(&file.templates.dir, "templates.dir")?,
-            spool_dir: folder(&file.spool.dir, "spool.dir")?,
+            spool_dir: Some(folder(&file.spool.dir, "spool.dir")?.unwrap_or_else(|| home.join(SPOOL))),
             spacing: Seconds::hours(spacing),
             max_mails_per_run: usize::try_from(most).unwrap_or(usize::MAX),
             livemode: file.stripe.livemode,
@@ -302,6 +305,12 @@ impl Settings {
         .into_iter()
         .filter_map(|(name, is_placeholder)| is_placeholder.then_some(name))
         .collect()
+    }
+
+    /// The folder in which other programs put events. The one that is meant where nothing is said need not be there.
+    #[must_use]
+    pub fn spool(&self) -> Option<PathBuf> {
+        self.spool_dir.clone().filter(|dir| is_there(dir) || *dir != self.home.join(SPOOL))
     }
 
     /// The ledger these settings mean, unless the command line names one.

@@ -18,6 +18,7 @@ use crate::mail::Language;
 use crate::report::Style;
 use crate::report::check::{CheckReport, Item};
 use crate::run::names_brought;
+use crate::source::spool::{REASON, REJECTED, rejected};
 use crate::store::{LockSeen, StateSeen, Store, StoreError, StoreErrorKind, View, look_at_state};
 
 use super::{Place, Seen};
@@ -57,6 +58,7 @@ fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckRe
         }
     }
     templates(place, view.as_ref(), report);
+    spool(place, report);
     outbox(&place.outbox_dir, report);
     if let Some(view) = &view {
         last_run(view, now, report);
@@ -237,6 +239,34 @@ fn templates(place: &Place, view: Option<&View>, report: &mut CheckReport) {
             .as_ref()
             .map_or_else(|| "built in".to_owned(), |folder| format!("`{}`", folder.display()));
         report.ok(Item::Templates, format!("{source}; d0, d3, d7, d14 in {}", offered.join(" and ")));
+    }
+}
+
+/// Where other programs put events. A run says each time that it cannot read there, and ends with 65.
+fn spool(place: &Place, report: &mut CheckReport) {
+    let Some(folder) = place.settings.spool() else {
+        report.ok(Item::Spool, "none; events come by --events only");
+        return;
+    };
+    let named = folder.display();
+    if !folder.is_dir() {
+        let text = format!(
+            "`{named}` is no folder; events that were put there are not taken in; make it, or name another"
+        );
+        return report.fault(Item::Spool, Exit::Damaged, text);
+    }
+    if let Err(error) = disk::may_write(&folder) {
+        return cannot_write(report, Item::Spool, Exit::Damaged, &error);
+    }
+    match rejected(&folder) {
+        0 => report.ok(Item::Spool, format!("`{named}`")),
+        count => report.warn(
+            Item::Spool,
+            format!(
+                "`{named}/{REJECTED}` holds {count} file(s) of which something could not be read; a `{REASON}` beside \
+                 each says what; mend it and move it back"
+            ),
+        ),
     }
 }
 

@@ -52,6 +52,9 @@ pub(super) fn init(init: &Init, global: &Global, style: Style, clock: &Clock) ->
             note(&path, disk::create(&path, text.as_bytes(), disk::PRIVATE)?);
         }
     }
+    let spool = init.dir.join(config::SPOOL);
+    note(&spool, if spool.is_dir() { Created::AlreadyThere } else { Created::New });
+    disk::make_folder(&spool)?;
     let go_live = init.go_live.unwrap_or_else(|| clock.now());
     let ledger_file = global.ledger.clone().unwrap_or_else(|| init.dir.join("ledger.json"));
     let ledger_made = Store::create(&ledger_file, &Ledger::empty(go_live, None))?;

@@ -65,7 +65,7 @@ fn attempt(
     let mut batch = Vec::new();
     let (mut folders, files): (Vec<PathBuf>, _) =
         asked.events.iter().cloned().partition(|path| path.is_dir());
-    folders.extend(settings.spool_dir.clone());
+    folders.extend(settings.spool());
     let mut spools = place.spools(folders, if asked.dry_run { Manner::Look } else { Manner::Claim });
     for path in &files {
         match source::read(path, settings.livemode) {

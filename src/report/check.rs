@@ -45,6 +45,8 @@ pub enum Item {
     Disk,
     /// The texts.
     Templates,
+    /// Where other programs put events.
+    Spool,
     /// Where mails go.
     Outbox,
     /// When the last run was.
@@ -64,6 +66,7 @@ impl Item {
             Self::Clock => "clock",
             Self::Disk => "disk",
             Self::Templates => "templates",
+            Self::Spool => "spool",
             Self::Outbox => "outbox",
             Self::LastRun => "last run",
             Self::Matters => "matters",

@@ -100,6 +100,13 @@ struct Listing {
     others: Vec<(OsString, &'static str)>,
 }
 
+/// How many files of a spool wait in [`REJECTED`] for a person.
+#[must_use]
+pub fn rejected(folder: &Path) -> usize {
+    let Ok(entries) = fs::read_dir(folder.join(REJECTED)) else { return 0 };
+    entries.flatten().filter(|entry| !entry.file_name().as_bytes().ends_with(REASON.as_bytes())).count()
+}
+
 impl Spools {
     /// Names the spools. A folder that is named twice counts once; one of `ours` (the ledger's folder, say) is refused,
     /// since everything in it would be taken for events. Nothing is touched yet.

@@ -85,13 +85,14 @@ fn a_healthy_shop_is_ok_line_by_line_and_quiet_where_that_is_asked() {
         "clock",
         "disk",
         "templates",
+        "spool",
         "outbox",
         "last run",
         "matters",
     ] {
         has(&ran, "ok", item, &[]);
     }
-    assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (11, ""), "{}", ran.stdout);
+    assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (12, ""), "{}", ran.stdout);
     has(&ran, "ok", "ledger", &["generation", "buyers 1, purchases 1"]);
     has(&ran, "ok", "last run", &["30 min ago"]);
     let quiet = check_with(&shop, NOW, &["-q"]).exits(0);
@@ -101,9 +102,9 @@ fn a_healthy_shop_is_ok_line_by_line_and_quiet_where_that_is_asked() {
     assert_eq!((&json["schema"], &json["exit"]), (&Value::from("stepmail-check/1"), &Value::from(0)));
     assert_eq!(json["now"], NOW);
     let lines = json["lines"].as_array().unwrap();
-    assert_eq!(lines.len(), 11);
+    assert_eq!(lines.len(), 12);
     assert!(lines.iter().all(|line| line["verdict"] == "ok" && line["text"].is_string()), "{json}");
-    assert_eq!(lines[9]["item"], "last_run");
+    assert_eq!(lines[10]["item"], "last_run");
 }
 
 #[test]
@@ -425,4 +426,18 @@ fn a_journal_left_by_a_dead_command_is_told_and_stays_for_the_next_run() {
     has(&ran, "ok", "lock", &["did not end as it should"]);
     shop.run("2026-10-02T02:00:00Z").exits(0);
     assert_eq!(shop.step("cs_1", "d3"), "started");
+}
+
+#[test]
+fn a_spool_that_is_gone_or_holds_what_could_not_be_read_is_told() {
+    let shop = healthy();
+    has(&check(&shop).exits(0), "ok", "spool", &["none"]);
+    fs::create_dir(shop.path("spool")).unwrap();
+    shop.write("spool/one.jsonl", "no event\n");
+    has(&check(&shop).exits(0), "ok", "spool", &["./spool"]);
+    shop.run("2026-10-02T01:00:00Z").exits(65);
+    has(&check(&shop).exits(0), "warning", "spool", &["1 file(s)", "move it back"]);
+    shop.write("stepmail.toml", format!("{OWN}\n[spool]\ndir = \"events\"\n"));
+    let ran = check(&shop).exits(65);
+    has(&ran, "fault", "spool", &["events` is no folder", "make it"]);
 }

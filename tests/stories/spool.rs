@@ -606,14 +606,22 @@ fn a_file_system_without_such_a_rename_serves_as_well() {
 #[test]
 fn a_spool_that_is_not_there_is_told_and_stops_nobody_else() {
     let shop = shop();
-    fs::remove_dir(shop.path("spool")).unwrap();
-    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.set("[spool]\ndir = \"disk/spool\"").buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
     let ran = shop.run(SOON).exits(65).says("make the folder").hides_addresses();
     assert_eq!(ran.mails(), ["pp:cs_1:d0 sent"]);
-    assert!(!shop.path("spool").exists(), "a disk that is not mounted must not get a folder in its place");
+    assert!(!shop.path("disk").exists(), "a disk that is not mounted must not get a folder in its place");
     // A file where a folder should be.
-    shop.write("spool", "x");
+    shop.write("disk/spool", "x");
     shop.run(LATER).exits(65).says("cannot read the spool");
+}
+
+#[test]
+fn the_spool_that_nobody_named_need_not_be_there() {
+    let shop = Shop::new();
+    shop.run(SOON).exits(0);
+    fs::create_dir(shop.path("spool")).unwrap();
+    put(&shop, "a.json", &(sale("cs_1") + "\n"));
+    assert_eq!(shop.run(LATER).exits(0).mails(), ["pp:cs_1:d0 sent"]);
 }
 
 #[test]

@@ -14,13 +14,11 @@ const TIMER: &str = include_str!("../../systemd/stepmail.timer");
 const FAILURE: &str = include_str!("../../systemd/stepmail-failure.service");
 
 const AGENT: &str = "Library/LaunchAgents/stepmail.hourly.plist";
-const DATA: &str = "Library/Application Support/stepmail";
 
 /// Fills the agent in by the README's own line, in a home folder with a blank in its name.
 fn filled() -> (Shop, String) {
     let shop = Shop::bare();
     shop.write("clone/launchd/stepmail.hourly.plist", PLIST);
-    shop.write(&format!("Hanako Shop/{DATA}/events.jsonl"), "");
     shop.write("Hanako Shop/Library/LaunchAgents/.keep", "");
     let home = shop.path("Hanako Shop").display().to_string();
     let sed = README.lines().find(|line| line.starts_with("sed ")).expect("a line of sed in the README");
@@ -110,7 +108,6 @@ impl Servant {
         let shop = Shop::bare();
         std::fs::create_dir_all(shop.path(".cargo/bin")).unwrap();
         std::fs::copy(STEPMAIL, shop.path(".cargo/bin/stepmail")).unwrap();
-        shop.write("shop/events.jsonl", "");
         let servant = Self { shop, user: None };
         servant.command("$HOME/.cargo/bin/stepmail init -q shop").exits(0);
         let owner = Command::new("chown").args(["-R", "12345:12345"]).arg(servant.shop.path("")).output();
@@ -169,12 +166,12 @@ fn the_line_for_cron_is_silent_on_success_and_says_one_line_on_trouble() {
         r#"{{"id":"e1","type":"checkout.completed","session":"cs_1","email":"a@example.com","paid_at":"{}"}}"#,
         now.trim()
     );
-    cron.shop.write("shop/events.jsonl", format!("{bought}\n"));
+    cron.shop.write("shop/spool/one.jsonl", format!("{bought}\n"));
     is_silent(&cron.command(line).exits(0));
     assert!(cron.shop.path("shop/outbox/pp.cs_1.d0.eml").exists(), "the mail of the purchase is not there");
-    cron.shop.write("shop/events.jsonl", &bought[..40]);
-    cron.complains(line, 65, "events.jsonl");
-    cron.shop.write("shop/events.jsonl", "");
+    cron.shop.write("shop/spool/two.jsonl", format!("{}\n", &bought[..40]));
+    cron.command(line).exits(65).says("two.jsonl");
+    is_silent(&cron.command(line).exits(0));
     let ledger = cron.shop.read("shop/ledger.json");
     cron.shop.write("shop/ledger.json", &ledger[..ledger.len() / 2]);
     cron.complains(line, 65, "ledger.json");
