@@ -75,6 +75,8 @@ pub enum Command {
     MarkStarted(Hand),
     /// Note that a purchase is a repurchase, or that a buyer bought before this ledger existed: d0 only
     MarkRepurchase(Hand),
+    /// Note that a buyer has reached the goal; it changes no mail
+    MarkOutcome(Hand),
 }
 
 /// `init`

@@ -1,4 +1,5 @@
-//! `mark-stopped`, `mark-started`, `mark-repurchase`: a hand sets a flag, and the next run draws the consequences.
+//! `mark-stopped`, `mark-started`, `mark-repurchase`, `mark-outcome`: a hand sets a flag, and the next run draws the
+//! consequences; none of the last (R16).
 
 use crate::cli::Hand;
 use crate::clock::Clock;
@@ -55,6 +56,7 @@ fn in_words(kind: MarkKind, whom: &Whom) -> &'static str {
         (MarkKind::Started, _) => "started",
         (MarkKind::Repurchase, Whom::Session(_)) => "a repurchase",
         (MarkKind::Repurchase, Whom::Address(_)) => "a buyer from before this ledger",
+        (MarkKind::Outcome, _) => "noted as having reached the goal (it changes no mail)",
     }
 }
 
@@ -78,11 +80,13 @@ fn is_set(ledger: &Ledger, whom: &Whom, kind: MarkKind) -> bool {
             MarkKind::Stopped => buyer.stopped.is_some(),
             MarkKind::Started => buyer.started.is_some(),
             MarkKind::Repurchase => buyer.bought_before.is_some(),
+            MarkKind::Outcome => buyer.outcome.is_some(),
         }),
         Whom::Session(session) => match ledger.buyers.purchase(session) {
             Some((_, purchase)) => match kind {
                 MarkKind::Stopped => purchase.stopped.is_some(),
                 MarkKind::Started => purchase.started.is_some(),
+                MarkKind::Outcome => purchase.outcome.is_some(),
                 MarkKind::Repurchase => {
                     purchase.kind == Kind::Repurchase || purchase.marked_repurchase.is_some()
                 }

@@ -46,6 +46,9 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::MarkRepurchase(hand) => {
             mark::mark(MarkKind::Repurchase, &hand, &Place::find(&cli.global)?, style, &clock)
         }
+        Command::MarkOutcome(hand) => {
+            mark::mark(MarkKind::Outcome, &hand, &Place::find(&cli.global)?, style, &clock)
+        }
     }
 }
 

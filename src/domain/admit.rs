@@ -468,6 +468,7 @@ impl Clerk {
             stopped: None,
             started: None,
             marked_repurchase: None,
+            outcome: None,
             steps,
         };
         self.found(Fact::Admitted { purchase: Box::new(purchase) });

@@ -44,7 +44,7 @@ pub enum Fact {
         /// Of this session.
         session: SessionId,
     },
-    /// R3, R7: a flag. The next run draws the consequences.
+    /// R3, R7, R16: a flag. The next run draws the consequences.
     Marked {
         /// Whom it concerns.
         whom: Whom,
@@ -322,6 +322,7 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
                 MarkKind::Stopped => &mut buyer.stopped,
                 MarkKind::Started => &mut buyer.started,
                 MarkKind::Repurchase => &mut buyer.bought_before,
+                MarkKind::Outcome => &mut buyer.outcome,
             };
             flag.get_or_insert_with(|| mark.clone());
             remember(&mut buyer.events, event);
@@ -331,6 +332,7 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
                 let flag = match kind {
                     MarkKind::Stopped => &mut purchase.stopped,
                     MarkKind::Started => &mut purchase.started,
+                    MarkKind::Outcome => &mut purchase.outcome,
                     MarkKind::Repurchase => {
                         if purchase.kind == Kind::First {
                             purchase.kind = Kind::Repurchase;
@@ -384,9 +386,11 @@ fn lower_times(ledger: &mut Ledger, now: Timestamp) {
     for buyer in ledger.buyers.all_mut() {
         lower_mark(&mut buyer.started);
         lower_mark(&mut buyer.bought_before);
+        lower_mark(&mut buyer.outcome);
         for purchase in &mut buyer.purchases {
             lower_mark(&mut purchase.started);
             lower_mark(&mut purchase.marked_repurchase);
+            lower_mark(&mut purchase.outcome);
             for step in Step::ALL {
                 purchase.steps.get_mut(step).lower_to(now);
             }

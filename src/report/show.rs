@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::domain::fact::Whom;
 use crate::domain::ids::SessionId;
-use crate::domain::ledger::{Ledger, Waiting};
+use crate::domain::ledger::{Buyer, Ledger, Purchase, Waiting};
 use crate::domain::matter::Matter;
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
@@ -56,7 +56,7 @@ impl ShowReport {
             address: buyer.map(|buyer| buyer.address.to_string()),
             flags: buyer.map_or(Vec::new(), |buyer| buyer_flags(buyer).collect()),
             matters: ledger.matters.iter().filter(about).map(|m| format!("{}  {}", m.at, m.text)).collect(),
-            purchases: purchases.iter().map(|(buyer, p)| PurchaseLine::of(buyer, p, policy, now)).collect(),
+            purchases: purchases.iter().map(|(buyer, p)| with_outcome(buyer, p, policy, now)).collect(),
             noted,
         })
     }
@@ -88,6 +88,15 @@ impl ShowReport {
         }
         Ok(())
     }
+}
+
+/// R16: one whose outcome is not noted has none that is known.
+fn with_outcome(buyer: &Buyer, purchase: &Purchase, policy: &Policy, now: Timestamp) -> PurchaseLine {
+    let mut line = PurchaseLine::of(buyer, purchase, policy, now);
+    if buyer.outcome.is_none() && purchase.outcome.is_none() {
+        line.flags.push("outcome: unknown".to_owned());
+    }
+    line
 }
 
 /// What is known of sessions that are no purchases yet: checkouts that wait, stops and marks for the future.

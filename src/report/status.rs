@@ -243,6 +243,7 @@ fn flags(buyer: &Buyer, purchase: &Purchase) -> Vec<String> {
         ("stopped", &purchase.stopped),
         ("started", &purchase.started),
         ("marked as repurchase", &purchase.marked_repurchase),
+        ("outcome: reached", &purchase.outcome),
     ];
     buyer_flags(buyer).chain(marks.into_iter().filter_map(said)).collect()
 }
@@ -254,6 +255,7 @@ pub(super) fn buyer_flags(buyer: &Buyer) -> impl Iterator<Item = String> {
         ("buyer paused", &buyer.paused),
         ("buyer started", &buyer.started),
         ("bought before", &buyer.bought_before),
+        ("outcome: reached", &buyer.outcome),
     ];
     marks.into_iter().filter_map(said)
 }

@@ -10,7 +10,7 @@ const BOUGHT: &str = "2026-10-01T12:00:00Z";
 
 #[test]
 fn a_mark_on_somebody_nobody_knows_is_kept_for_the_future_and_said() {
-    for command in ["mark-stopped", "mark-started", "mark-repurchase"] {
+    for command in ["mark-stopped", "mark-started", "mark-repurchase", "mark-outcome"] {
         for who in ["cs_new", "new@example.com"] {
             let shop = Shop::new();
             let mark = [command, who, "--now", NOW];
@@ -34,6 +34,7 @@ fn a_mark_on_somebody_nobody_knows_is_kept_for_the_future_and_said() {
                 // A stop of a person is the case of R7 that is told; the steps are all closed either way.
                 "mark-stopped" => ["stopped", "stopped", "stopped", "stopped"],
                 "mark-started" => ["sent", "started", "sent", "pending"],
+                "mark-outcome" => ["sent", "sent", "sent", "pending"],
                 _ => ["sent", "repurchase", "repurchase", "repurchase"],
             };
             assert_eq!(shop.steps("cs_new"), steps, "{command} {who}");
@@ -47,9 +48,12 @@ fn a_mark_twice_is_once_and_keeps_the_first_reason() {
     let shop = Shop::new();
     shop.buys("cs_1", "a@example.com", NOW);
     shop.run("2026-10-01T01:00:00Z").exits(0);
-    for (command, who) in
-        [("mark-stopped", "a@example.com"), ("mark-started", "cs_1"), ("mark-repurchase", "cs_1")]
-    {
+    for (command, who) in [
+        ("mark-stopped", "a@example.com"),
+        ("mark-started", "cs_1"),
+        ("mark-repurchase", "cs_1"),
+        ("mark-outcome", "cs_1"),
+    ] {
         let mark = |reason: &str, now: &str| {
             shop.stepmail(&[command, who, "--reason", reason, "--json", "--now", now]).exits(0).json()["changed"].clone()
         };
@@ -188,4 +192,36 @@ fn a_dry_run_of_a_mark_says_the_same_and_changes_not_one_byte() {
     assert_eq!(shop.everything(), before);
     let real = shop.stepmail(&mark).exits(0).says("the next run closes d3 of cs_1: stopped");
     assert!(dry.stdout.ends_with(&real.stdout), "{}\n{}", dry.stdout, real.stdout);
+}
+
+#[test]
+fn r16_an_outcome_is_noted_and_changes_no_mail_and_its_lack_is_unknown() {
+    let shop = Shop::new();
+    for (session, email) in [("cs_1", "a@example.com"), ("cs_2", "b@example.com"), ("cs_3", "c@example.com")]
+    {
+        shop.buys(session, email, NOW);
+    }
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let mark = |who: &str| {
+        shop.stepmail(&["mark-outcome", who, "--reason", "won a prize", "--now", "2026-10-02T00:00:00Z"])
+            .exits(0)
+    };
+    mark("cs_1").says("reached the goal").says("the next is d3 of cs_1");
+    mark("b@example.com").says("it changes no mail");
+    assert_eq!(shop.purchase("cs_1")["outcome"]["reason"], "won a prize");
+    for (who, outcome) in [
+        ("cs_1", "outcome: reached (won a prize)"),
+        ("cs_2", "outcome: reached (won a prize)"),
+        ("cs_3", "outcome: unknown"),
+    ] {
+        let shown = shop.stepmail(&["show", who, "--now", "2026-10-02T01:00:00Z"]).exits(0).says(outcome);
+        assert!(!shown.stdout.contains("not reached"), "{}", shown.stdout);
+    }
+    let status = shop.stepmail(&["status", "--now", "2026-10-02T01:00:00Z"]).exits(0);
+    assert_eq!(status.stdout.matches("outcome: reached (won a prize)").count(), 2, "{}", status.stdout);
+    assert_eq!(
+        shop.run("2026-10-04T00:00:00Z").exits(0).mails().len(),
+        3,
+        "all three are asked where they stand"
+    );
 }

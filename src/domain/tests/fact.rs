@@ -99,7 +99,7 @@ fn facts() -> Vec<Fact> {
         Whom::Address(address(BUYER)),
         Whom::Address(address("n@example.com")),
     ] {
-        for mark in [MarkKind::Stopped, MarkKind::Started, MarkKind::Repurchase] {
+        for mark in [MarkKind::Stopped, MarkKind::Started, MarkKind::Repurchase, MarkKind::Outcome] {
             let event = Some("evt_m".parse().unwrap());
             facts.push(Fact::Marked { whom: whom.clone(), mark, at, reason: Some("why".into()), event });
         }
@@ -227,6 +227,9 @@ fn r12_an_accepted_clock_lowers_what_stepmail_recorded_and_not_what_others_said(
     let mut shop = Shop { ledger: ledger() };
     shop.mark(Whom::Address(address(BUYER)), MarkKind::Stopped, later(500));
     shop.mark(Whom::Address(address(BUYER)), MarkKind::Started, later(500));
+    for whom in [Whom::Address(address(BUYER)), Whom::Session(sid("cs_1"))] {
+        shop.mark(whom, MarkKind::Outcome, later(500));
+    }
     shop.record(&[
         Fact::Unknown { key: key("cs_1", D3), at: later(85) },
         Fact::Allowed { at: later(500), mails: 3 },

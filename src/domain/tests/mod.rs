@@ -70,6 +70,7 @@ fn buyer(purchases: impl IntoIterator<Item = Purchase>) -> Buyer {
         paused: None,
         started: None,
         bought_before: None,
+        outcome: None,
         events: Vec::new(),
         purchases: purchases.into_iter().collect(),
     }
@@ -92,6 +93,7 @@ fn purchase(session: &str, paid_at: Timestamp) -> Purchase {
         stopped: None,
         started: None,
         marked_repurchase: None,
+        outcome: None,
         steps: Steps::pending(),
     }
 }
