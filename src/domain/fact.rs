@@ -126,6 +126,28 @@ pub enum Fact {
         /// The transport.
         via: String,
     },
+    /// R7: a hand lifted the stop of whom it names; of a buyer the pause too.
+    Resumed {
+        /// Whom it concerns.
+        whom: Whom,
+        /// When.
+        at: Timestamp,
+    },
+    /// R7: a step that a lifted stop had closed is open again.
+    Reopened {
+        /// Which mail.
+        key: IdempotencyKey,
+    },
+    /// R10: a person says that no attempt of this mail left. It is open again, or closed without an attempt.
+    FoundUnsent {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// When it was said, or closed.
+        at: Timestamp,
+        /// Why it stays closed; none where it is open again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        closed: Option<CloseReason>,
+    },
     /// Something a human must know.
     Matter {
         /// The whole record.
@@ -195,6 +217,7 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         Fact::Marked { whom, mark, at, reason, event } => {
             set_mark(ledger, whom, *mark, &Mark { at: *at, reason: reason.clone() }, event.as_ref());
         }
+        Fact::Resumed { whom, at } => lift(ledger, whom, *at),
         Fact::StopKept { stop } => {
             if !ledger.loose_stops.contains(stop) {
                 ledger.loose_stops.push((**stop).clone());
@@ -218,6 +241,8 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         | Fact::Unknown { key, .. }
         | Fact::NotSent { key }
         | Fact::Refused { key, .. }
+        | Fact::Reopened { key }
+        | Fact::FoundUnsent { key, .. }
         | Fact::Sent { key, .. } => advance(state_mut(ledger, key)?, fact),
     }
     Ok(())
@@ -271,6 +296,18 @@ fn advance(state: &mut StepState, fact: &Fact) {
                     Refusals { count: before + 1, hash: hash.clone(), at: *at, reason: reason.clone() };
                 *state = StepState::Pending { refused: Some(refused) };
             }
+        }
+        Fact::Reopened { .. } => {
+            // A step that an edit gave an attempt meanwhile may have been sent.
+            if matches!(state, StepState::Closed { reason: CloseReason::Stopped, attempt: None, .. }) {
+                *state = StepState::pending();
+            }
+        }
+        Fact::FoundUnsent { at, closed, .. } if !matches!(state, StepState::Pending { .. }) => {
+            *state = match closed {
+                Some(reason) => StepState::closed(*at, *reason),
+                None => StepState::Pending { refused: state.refusals() },
+            };
         }
         _ => {}
     }
@@ -349,16 +386,43 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
     }
 }
 
+/// Lifts the stop of a buyer or a session, and no other. That a stop's event was seen is remembered: one that comes again
+/// does not stop again.
+fn lift(ledger: &mut Ledger, whom: &Whom, at: Timestamp) {
+    match whom {
+        Whom::Address(address) => {
+            // Nobody is entered for a stop that is not there.
+            if ledger.buyers.get(&address.buyer()).is_some() {
+                let buyer = ledger.buyers.entry(&address.buyer());
+                buyer.stopped = None;
+                buyer.paused = None;
+            }
+        }
+        Whom::Session(session) => {
+            if let Some(purchase) = ledger.buyers.purchase_mut(session) {
+                purchase.stopped = None;
+            }
+            let is_its = |stop: &LooseStop| stop.session.as_ref() == Some(session);
+            ledger.loose_stops.retain(|stop| !is_its(stop) || stop.event.is_some());
+            for stop in ledger.loose_stops.iter_mut().filter(|stop| is_its(stop)) {
+                stop.lifted.get_or_insert(at);
+            }
+        }
+    }
+}
+
 /// Keeps a mark for a session that may still come.
 fn keep_mark(ledger: &mut Ledger, session: &SessionId, kind: MarkKind, mark: &Mark, event: Option<&EventId>) {
     if kind == MarkKind::Stopped {
-        if !ledger.loose_stops.iter().any(|stop| stop.session.as_ref() == Some(session)) {
+        let is_kept = |stop: &LooseStop| stop.session.as_ref() == Some(session) && stop.is_in_force();
+        if !ledger.loose_stops.iter().any(is_kept) {
             ledger.loose_stops.push(LooseStop {
                 at: mark.at,
                 reason: mark.reason.clone(),
                 event: event.cloned(),
                 session: Some(session.clone()),
                 refs: Refs::default(),
+                lifted: None,
             });
         }
     } else if !ledger.loose_marks.iter().any(|other| other.session == *session && other.mark == kind) {

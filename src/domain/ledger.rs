@@ -517,6 +517,17 @@ pub struct LooseStop {
     /// the ids it names.
     #[serde(default, skip_serializing_if = "Refs::is_empty")]
     pub refs: Refs,
+    /// R7: lifted by hand then. It stops nothing any more and is kept for its event, which may come again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifted: Option<Timestamp>,
+}
+
+impl LooseStop {
+    /// Whether it stops its purchase when that comes.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        self.lifted.is_none()
+    }
 }
 
 /// A mark for a session that is not known yet.

@@ -443,6 +443,8 @@ impl LockedLedger {
                 | Fact::Unknown { key, .. }
                 | Fact::NotSent { key }
                 | Fact::Refused { key, .. }
+                | Fact::Reopened { key }
+                | Fact::FoundUnsent { key, .. }
                 | Fact::Sent { key, .. } => match key {
                     IdempotencyKey::Step(session, _) => Err(session),
                     IdempotencyKey::Notice(id) => Ok(id),

@@ -6,6 +6,7 @@ mod admit;
 mod decide;
 mod fact;
 mod properties;
+mod settle;
 
 use super::decide::{Decision, decide as ask};
 use super::event::{Checkout, Incoming, Payment, StopSignal, StopTarget};
