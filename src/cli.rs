@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 
 use crate::domain::fact::Whom;
-use crate::domain::ids::{Address, SessionId};
+use crate::domain::ids::{Address, IdempotencyKey, SessionId};
 use crate::domain::time::Timestamp;
 
 /// Send each buyer up to four mails after a purchase: never twice, never late, never after "stop"
@@ -32,6 +33,9 @@ Exit codes:
   73  cannot write
   75  try again later: another command holds the lock, or a mail could not be handed over
   78  the settings are wrong";
+
+/// No mail service's ids are longer.
+const MESSAGE_ID_MAX: usize = 200;
 
 /// What holds for every command.
 #[derive(Debug, Clone, Args)]
@@ -77,6 +81,10 @@ pub enum Command {
     MarkRepurchase(Hand),
     /// Note that a buyer has reached the goal; it changes no mail
     MarkOutcome(Hand),
+    /// Lift a stop or a pause, and open again what the stop had closed
+    Resume(Resume),
+    /// Say what became of mails whose result is unknown, and try rejected ones again
+    Resolve(Resolve),
 }
 
 /// `init`
@@ -161,6 +169,42 @@ pub struct Hand {
     pub how: How,
 }
 
+/// `resume`
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// A mail address or a checkout session; only its own stop is lifted
+    #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
+    pub who: Whom,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// `resolve`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true).args(["keys", "since", "until"]))]
+#[command(group = ArgGroup::new("found").required(true).args(["sent", "not_sent"]))]
+pub struct Resolve {
+    /// Mails by their keys, as in `pp:cs_1:d3`
+    #[arg(value_name = "KEY", value_parser = step_key, conflicts_with_all = ["since", "until"])]
+    pub keys: Vec<IdempotencyKey>,
+    /// All closed ones that were tried at or after TIME, with --until
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse, requires = "until")]
+    pub since: Option<Timestamp>,
+    /// All closed ones that were tried before TIME, with --since
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse, requires = "since")]
+    pub until: Option<Timestamp>,
+    /// They were sent; for one key the mail service's message id may follow
+    #[arg(long, value_name = "ID", num_args = 0..=1, value_parser = message_id)]
+    pub sent: Option<Option<String>>,
+    /// They never left: those whose window has not ended are sent again
+    #[arg(long)]
+    pub not_sent: bool,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
 /// What every hand command can be told.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct How {
@@ -170,6 +214,54 @@ pub struct How {
     /// How long to wait for another command to end
     #[command(flatten)]
     pub wait: Wait,
+}
+
+impl Cli {
+    /// Checks what no single argument shows.
+    ///
+    /// # Errors
+    /// Wrong usage, to be printed by clap.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        let Command::Resolve(asked) = &self.command else { return Ok(()) };
+        let wrong = |kind, text: &str| Err(Self::command().error(kind, text));
+        if asked.sent.as_ref().is_some_and(Option::is_some) && asked.keys.len() != 1 {
+            return wrong(
+                ErrorKind::ArgumentConflict,
+                "a message id after --sent belongs to exactly one key; leave it out for several",
+            );
+        }
+        match (asked.since, asked.until) {
+            (Some(since), Some(until)) if since >= until => {
+                wrong(ErrorKind::ValueValidation, "--since must lie before --until")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The key of a buyer's mail.
+fn step_key(text: &str) -> Result<IdempotencyKey, String> {
+    match text.parse::<IdempotencyKey>() {
+        Ok(IdempotencyKey::Notice(_)) => {
+            Err("is the key of a notice to you; only mails to buyers have a result to settle".to_owned())
+        }
+        Ok(key) => Ok(key),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A mail service's message id: it ends up in the ledger and in reports.
+fn message_id(text: &str) -> Result<String, String> {
+    if text.trim_start().starts_with("pp:") {
+        return Err("looks like a key; put the keys before --sent".to_owned());
+    }
+    if text.trim() != text || text.is_empty() || text.chars().any(char::is_control) {
+        return Err("a message id is one line, without control characters or outer spaces".to_owned());
+    }
+    if text.chars().count() > MESSAGE_ID_MAX {
+        return Err(format!("a message id has at most {MESSAGE_ID_MAX} characters"));
+    }
+    Ok(text.to_owned())
 }
 
 /// What holds an `@` is an address, anything else a session.
@@ -187,7 +279,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 

@@ -4,11 +4,12 @@
 use crate::cli::Hand;
 use crate::clock::Clock;
 use crate::domain::fact::{Fact, Whom};
-use crate::domain::ledger::{Kind, Ledger, MarkKind, Waiting};
+use crate::domain::ledger::{Kind, Ledger, MarkKind};
+use crate::domain::settle::stops_to_come;
 use crate::exit::Exit;
 use crate::report::Style;
 
-use super::desk::{Answer, Desk};
+use super::desk::{Answer, Desk, is_known};
 use super::{Place, said};
 
 pub(super) fn mark(
@@ -60,19 +61,6 @@ fn in_words(kind: MarkKind, whom: &Whom) -> &'static str {
     }
 }
 
-/// Whether the ledger holds a purchase of the person, or the session, be it waiting for its payment.
-fn is_known(ledger: &Ledger, whom: &Whom) -> bool {
-    match whom {
-        Whom::Address(address) => {
-            ledger.buyers.get(&address.buyer()).is_some_and(|buyer| !buyer.purchases.is_empty())
-        }
-        Whom::Session(session) => {
-            let waits = |waiting: &Waiting| waiting.checkout.session == *session;
-            ledger.buyers.purchase(session).is_some() || ledger.waiting.iter().any(waits)
-        }
-    }
-}
-
 /// Whether the flag is set already: twice is once.
 fn is_set(ledger: &Ledger, whom: &Whom, kind: MarkKind) -> bool {
     match whom {
@@ -91,9 +79,7 @@ fn is_set(ledger: &Ledger, whom: &Whom, kind: MarkKind) -> bool {
                     purchase.kind == Kind::Repurchase || purchase.marked_repurchase.is_some()
                 }
             },
-            None if kind == MarkKind::Stopped => {
-                ledger.loose_stops.iter().any(|stop| stop.session.as_ref() == Some(session))
-            }
+            None if kind == MarkKind::Stopped => stops_to_come(ledger, session).next().is_some(),
             None => ledger.loose_marks.iter().any(|mark| mark.session == *session && mark.mark == kind),
         },
     }

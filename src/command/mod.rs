@@ -4,6 +4,8 @@ mod desk;
 mod ingest;
 mod init;
 mod mark;
+mod resolve;
+mod resume;
 mod run;
 mod show;
 mod status;
@@ -49,6 +51,8 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::MarkOutcome(hand) => {
             mark::mark(MarkKind::Outcome, &hand, &Place::find(&cli.global)?, style, &clock)
         }
+        Command::Resume(asked) => resume::resume(&asked, &Place::find(&cli.global)?, style, &clock),
+        Command::Resolve(asked) => resolve::resolve(&asked, &Place::find(&cli.global)?, style, &clock),
     }
 }
 

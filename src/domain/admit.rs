@@ -491,7 +491,7 @@ impl Clerk {
         if buyer_stopped && kind != Kind::History {
             let text = format!(
                 "a stopped buyer bought again (session {session}); nothing is sent for it, not even the way in; if the \
-                 buyer wants the mails, write to them yourself"
+                 buyer wants the mails: stepmail resume EMAIL"
             );
             self.tell(MatterKind::StoppedBuyer, session.as_str(), Some(&session), text);
         }

@@ -113,7 +113,10 @@ fn noted(ledger: &Ledger, whom: &Whom) -> Vec<String> {
     });
     let stops = ledger.loose_stops.iter().filter_map(|stop| {
         let session = stop.session.as_ref().filter(|session| is_theirs(session))?;
-        Some(format!("{session} is stopped when it comes (noted {})", stop.at))
+        Some(match stop.lifted {
+            None => format!("{session} is stopped when it comes (noted {})", stop.at),
+            Some(lifted) => format!("{session} had a stop (noted {}) that was lifted {lifted}", stop.at),
+        })
     });
     let marks = ledger.loose_marks.iter().filter(|mark| is_theirs(&mark.session));
     let marks = marks.map(|mark| format!("{} is marked when it comes (noted {})", mark.session, mark.at));

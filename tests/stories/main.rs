@@ -11,5 +11,6 @@ mod intake;
 mod lock;
 mod readme;
 mod rules;
+mod settle;
 mod shop;
 mod texts;
