@@ -71,7 +71,7 @@ pub enum Command {
     Ingest(Ingest),
     /// Show where every purchase stands and what comes next
     Status(Status),
-    /// Tell the whole story of one buyer or purchase
+    /// Tell the whole story of one buyer, purchase or mail
     Show(Show),
     /// Send nothing more to a buyer, or for one purchase
     MarkStopped(Hand),
@@ -150,9 +150,23 @@ pub struct Status {
 /// `show`
 #[derive(Debug, Args)]
 pub struct Show {
-    /// A mail address or a checkout session
-    #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
-    pub who: Whom,
+    /// A mail address, a checkout session, the key of a mail (`pp:cs_1:d3`), or its message id
+    #[arg(value_name = "EMAIL|SESSION|KEY|MESSAGE-ID", value_parser = sought)]
+    pub what: Sought,
+}
+
+/// What a story is asked of.
+#[derive(Debug, Clone)]
+pub enum Sought {
+    /// A mail, by its key.
+    Key(IdempotencyKey),
+    /// A mail by its message id, or else a person or a purchase.
+    Text {
+        /// As it was typed.
+        text: String,
+        /// Whom it names, if it names one.
+        whom: Option<Whom>,
+    },
 }
 
 /// The marks.
@@ -237,6 +251,16 @@ impl Cli {
             _ => Ok(()),
         }
     }
+}
+
+/// What begins like a key is one; only a message id stands in angle brackets.
+fn sought(text: &str) -> Result<Sought, String> {
+    if text.starts_with("pp:") {
+        return text.parse::<IdempotencyKey>().map(Sought::Key).map_err(|error| error.to_string());
+    }
+    let in_brackets = text.starts_with('<') && text.ends_with('>');
+    let whom = if in_brackets { None } else { Some(whom(text)?) };
+    Ok(Sought::Text { text: text.to_owned(), whom })
 }
 
 /// The key of a buyer's mail.

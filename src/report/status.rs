@@ -186,6 +186,15 @@ impl StatusReport {
     }
 }
 
+/// What a purchase is, in words.
+pub(super) fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::First => "first purchase",
+        Kind::Repurchase => "repurchase",
+        Kind::History => "from before go-live",
+    }
+}
+
 /// What a checkout waits for, in words.
 pub(super) fn waits_for(why: WaitingFor) -> &'static str {
     match why {
@@ -222,11 +231,7 @@ impl PurchaseLine {
     /// # Errors
     /// The output is closed or full.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
-        let kind = match self.kind {
-            Kind::First => "first purchase",
-            Kind::Repurchase => "repurchase",
-            Kind::History => "from before go-live",
-        };
+        let kind = in_words(self.kind);
         write!(out, "{}  {}  {kind}, paid {}", self.session, self.buyer, self.paid_at)?;
         for flag in &self.flags {
             write!(out, ", {flag}")?;
@@ -291,7 +296,13 @@ pub(super) fn to_settle(session: &SessionId, step: Step, state: &StepState) -> O
 }
 
 /// What one step's state means, and what comes next and when.
-fn says(buyer: &Buyer, purchase: &Purchase, step: Step, policy: &Policy, now: Timestamp) -> String {
+pub(super) fn says(
+    buyer: &Buyer,
+    purchase: &Purchase,
+    step: Step,
+    policy: &Policy,
+    now: Timestamp,
+) -> String {
     let state = purchase.steps.get(step);
     match state {
         StepState::Sent { at, via, .. } => return format!("sent {at} ({via})"),

@@ -410,3 +410,91 @@ fn each_waits_for_the_lock_and_says_so() {
         assert!(shop.kept() != before, "{command:?}");
     }
 }
+
+// show
+
+#[test]
+fn show_tells_the_whole_story_in_order_with_reasons_and_what_comes_next() {
+    let shop = shop_of(&["a"]);
+    shop.run("2026-10-04T01:00:00Z").exits(0);
+    shop.at("2026-10-05T00:00:00Z", &["mark-outcome", "cs_1", "--reason", "first invoice"]).exits(0);
+    shop.event(
+        r#"{"id":"evt_r","type":"stop","session":"cs_1","reason":"refund","at":"2026-10-06T00:00:00Z"}"#,
+    );
+    shop.run("2026-10-06T01:00:00Z").exits(0);
+    shop.buys("cs_again", "a@example.com", "2026-10-07T00:00:00Z");
+    let shown = shop.at("2026-10-07T01:00:00Z", &["show", "cs_1"]).exits(0);
+    let story: Vec<&str> = shown.stdout.lines().filter(|line| line.starts_with("  2026-")).collect();
+    let begins = [
+        "  2026-10-01T00:00:00Z  paid; the first purchase of this buyer: d0, d3, d7 and d14",
+        "  2026-10-01T01:00:00Z  d0 sent through outbox as pp:cs_1:d0, message id <",
+        "  2026-10-04T01:00:00Z  d3 sent through outbox as pp:cs_1:d3, message id <",
+        "  2026-10-05T00:00:00Z  reached the goal (first invoice): it changes no mail",
+        "  2026-10-06T00:00:00Z  stopped (refund): nothing more is sent for this purchase",
+        "  2026-10-06T01:00:00Z  d7 closed as stopped: a stop of this purchase from 2026-10-06T00:00:00Z (refund)",
+        "  2026-10-06T01:00:00Z  d14 closed as stopped: a stop of this purchase from 2026-10-06T00:00:00Z (refund)",
+    ];
+    assert_eq!(story.len(), begins.len(), "{}", shown.stdout);
+    for (line, begin) in story.iter().zip(begins) {
+        assert!(line.starts_with(begin), "{line}\n{begin}");
+    }
+    shown.says("next: nothing more is to come").says("events: evt_cs_1, evt_r").says("a@example.com");
+    shop.run("2026-10-07T01:00:00Z").exits(0);
+    let all = shop.at("2026-10-07T02:00:00Z", &["show", "a@example.com"]).exits(0);
+    all.says("paid; a repurchase: d0 only").says("d7 closed as repurchase: a repurchase gets d0 only");
+}
+
+#[test]
+fn show_says_what_is_next_and_when_for_each_open_step_and_what_waits_for_a_person() {
+    let shop = shop_of(&["a"]);
+    let closed = json!({ "state": "closed", "at": "2026-10-08T00:00:00Z", "reason": "stale" });
+    shop.put(1, "d3", &closed).put(1, "d0", &closed_after("unknown_result", BOUGHT));
+    let shown = shop.at("2026-10-08T01:00:00Z", &["show", "cs_1"]).exits(0);
+    let shown = shown.says("d3 closed as stale: its window ended on 2026-10-08T00:00:00Z");
+    let shown = shown.says("it may have arrived").says("subject \"How far did you come?\"");
+    let shown = shown.says("d0: to settle it: `stepmail resolve pp:cs_1:d0 --sent`");
+    let shown = shown.says("d7: due; a buyer gets one mail per run; its window ends on 2026-10-15T00:00:00Z");
+    let shown = shown.says("d14: from 2026-10-15T00:00:00Z; its window ends on 2026-10-29T00:00:00Z");
+    shown.says("the next run sends d7 of cs_1");
+    let json = shop.at("2026-10-08T01:00:00Z", &["show", "cs_1", "--json"]).exits(0).json();
+    assert_eq!(json["schema"], "stepmail-show/1");
+    let purchase = &json["purchases"][0];
+    assert_eq!((&purchase["session"], purchase["steps"].as_array().unwrap().len()), (&json!("cs_1"), 4));
+    assert_eq!(purchase["story"][0]["at"], BOUGHT);
+    assert!(purchase["story"][0]["what"].as_str().unwrap().starts_with("paid"), "{purchase}");
+    assert_eq!(purchase["next"].as_array().unwrap().len(), 3, "{purchase}");
+    assert_eq!(json["next"], json!(["the next run sends d7 of cs_1"]));
+}
+
+#[test]
+fn show_finds_a_mail_by_its_key_and_by_its_message_id() {
+    let shop = shop_of(&["a", "b"]);
+    let id = shop.purchase("cs_2")["steps"]["d0"]["message_id"].as_str().unwrap().to_owned();
+    let bare = id.trim_matches(['<', '>']);
+    assert!(bare.contains('@') && bare != id, "{id}");
+    for what in ["pp:cs_2:d0", &id, bare] {
+        let shown = shop.at(IN_WINDOW, &["show", what]).exits(0).says("d0 of cs_2").says("b@example.com");
+        assert!(!shown.stdout.contains("cs_1"), "{what}: {}", shown.stdout);
+        assert_eq!(shop.at(IN_WINDOW, &["show", what, "--json"]).exits(0).json()["mail"], "pp:cs_2:d0");
+    }
+    // A mail that was settled by hand has no id of its own.
+    shop.put(1, "d3", &plan());
+    shop.at(IN_WINDOW, &["resolve", "pp:cs_1:d3", "--sent"]).exits(0);
+    for what in ["by-hand", "pp:cs_9:d0", "<nobody@example.com>", "pp:notice:nothing.1"] {
+        shop.at(IN_WINDOW, &["show", what]).exits(1).says(what).says("check the spelling");
+    }
+    for what in ["pp:cs_2:d4", "pp:cs_2", "cs 2", "a@b@c"] {
+        shop.at(IN_WINDOW, &["show", what]).exits(2);
+    }
+    // What was told to the seller is a mail as well.
+    shop.event("{broken");
+    shop.run(IN_WINDOW).exits(1);
+    let matter = shop.ledger()["matters"][0].clone();
+    let notice = &shop.notices()[0];
+    for what in [notice, matter["notice"]["message_id"].as_str().unwrap()] {
+        shop.at(IN_WINDOW, &["show", what])
+            .exits(0)
+            .says(matter["text"].as_str().unwrap())
+            .says("told 2026-10-05");
+    }
+}
