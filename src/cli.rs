@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::domain::fact::Whom;
-use crate::domain::ids::{Address, SessionId};
+use crate::domain::ids::{Address, IdempotencyKey, SessionId};
 use crate::domain::time::Timestamp;
 
 /// Send each buyer up to four mails after a purchase: never twice, never late, never after "stop"
@@ -32,6 +33,9 @@ Exit codes:
   73  cannot write
   75  try again later: another command holds the lock, or a mail could not be handed over
   78  the settings are wrong";
+
+/// No mail service's ids are longer.
+const MESSAGE_ID_MAX: usize = 200;
 
 /// What holds for every command.
 #[derive(Debug, Clone, Args)]
@@ -67,7 +71,7 @@ pub enum Command {
     Ingest(Ingest),
     /// Show where every purchase stands and what comes next
     Status(Status),
-    /// Tell the whole story of one buyer or purchase
+    /// Tell the whole story of one buyer, purchase or mail
     Show(Show),
     /// Look at settings, texts, ledger, disk and clock; send nothing and change nothing
     Check,
@@ -79,6 +83,12 @@ pub enum Command {
     Adopt(Adopt),
     /// Note that a purchase is a repurchase, or that a buyer bought before this ledger existed: d0 only
     MarkRepurchase(Hand),
+    /// Note that a buyer has reached the goal; it changes no mail
+    MarkOutcome(Hand),
+    /// Lift a stop or a pause, and open again what the stop had closed
+    Resume(Resume),
+    /// Say what became of mails whose result is unknown, and try rejected ones again
+    Resolve(Resolve),
 }
 
 /// `init`
@@ -147,9 +157,23 @@ pub struct Status {
 /// `show`
 #[derive(Debug, Args)]
 pub struct Show {
-    /// A mail address or a checkout session
-    #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
-    pub who: Whom,
+    /// A mail address, a checkout session, the key of a mail (`pp:cs_1:d3`), or its message id
+    #[arg(value_name = "EMAIL|SESSION|KEY|MESSAGE-ID", value_parser = sought)]
+    pub what: Sought,
+}
+
+/// What a story is asked of.
+#[derive(Debug, Clone)]
+pub enum Sought {
+    /// A mail, by its key.
+    Key(IdempotencyKey),
+    /// A mail by its message id, or else a person or a purchase.
+    Text {
+        /// As it was typed.
+        text: String,
+        /// Whom it names, if it names one.
+        whom: Option<Whom>,
+    },
 }
 
 /// The marks.
@@ -195,6 +219,42 @@ pub enum Trial {
     Reopen,
 }
 
+/// `resume`
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// A mail address or a checkout session; only its own stop is lifted
+    #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
+    pub who: Whom,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// `resolve`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true).multiple(true).args(["keys", "since", "until"]))]
+#[command(group = ArgGroup::new("found").required(true).args(["sent", "not_sent"]))]
+pub struct Resolve {
+    /// Mails by their keys, as in `pp:cs_1:d3`
+    #[arg(value_name = "KEY", value_parser = step_key, conflicts_with_all = ["since", "until"])]
+    pub keys: Vec<IdempotencyKey>,
+    /// All closed ones that were tried at or after TIME, with --until
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse, requires = "until")]
+    pub since: Option<Timestamp>,
+    /// All closed ones that were tried before TIME, with --since
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse, requires = "since")]
+    pub until: Option<Timestamp>,
+    /// They were sent; for one key the mail service's message id may follow
+    #[arg(long, value_name = "ID", num_args = 0..=1, value_parser = message_id)]
+    pub sent: Option<Option<String>>,
+    /// They never left: those whose window has not ended are sent again
+    #[arg(long)]
+    pub not_sent: bool,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
 /// What every hand command can be told.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct How {
@@ -204,6 +264,64 @@ pub struct How {
     /// How long to wait for another command to end
     #[command(flatten)]
     pub wait: Wait,
+}
+
+impl Cli {
+    /// Checks what no single argument shows.
+    ///
+    /// # Errors
+    /// Wrong usage, to be printed by clap.
+    pub fn check(&self) -> Result<(), clap::Error> {
+        let Command::Resolve(asked) = &self.command else { return Ok(()) };
+        let wrong = |kind, text: &str| Err(Self::command().error(kind, text));
+        if asked.sent.as_ref().is_some_and(Option::is_some) && asked.keys.len() != 1 {
+            return wrong(
+                ErrorKind::ArgumentConflict,
+                "a message id after --sent belongs to exactly one key; leave it out for several",
+            );
+        }
+        match (asked.since, asked.until) {
+            (Some(since), Some(until)) if since >= until => {
+                wrong(ErrorKind::ValueValidation, "--since must lie before --until")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What begins like a key is one; only a message id stands in angle brackets.
+fn sought(text: &str) -> Result<Sought, String> {
+    if text.starts_with("pp:") {
+        return text.parse::<IdempotencyKey>().map(Sought::Key).map_err(|error| error.to_string());
+    }
+    let in_brackets = text.starts_with('<') && text.ends_with('>');
+    let whom = if in_brackets { None } else { Some(whom(text)?) };
+    Ok(Sought::Text { text: text.to_owned(), whom })
+}
+
+/// The key of a buyer's mail.
+fn step_key(text: &str) -> Result<IdempotencyKey, String> {
+    match text.parse::<IdempotencyKey>() {
+        Ok(IdempotencyKey::Notice(_)) => {
+            Err("is the key of a notice to you; only mails to buyers have a result to settle".to_owned())
+        }
+        Ok(key) => Ok(key),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// A mail service's message id: it ends up in the ledger and in reports.
+fn message_id(text: &str) -> Result<String, String> {
+    if text.trim_start().starts_with("pp:") {
+        return Err("looks like a key; put the keys before --sent".to_owned());
+    }
+    if text.trim() != text || text.is_empty() || text.chars().any(char::is_control) {
+        return Err("a message id is one line, without control characters or outer spaces".to_owned());
+    }
+    if text.chars().count() > MESSAGE_ID_MAX {
+        return Err(format!("a message id has at most {MESSAGE_ID_MAX} characters"));
+    }
+    Ok(text.to_owned())
 }
 
 /// What holds an `@` is an address, anything else a session.
@@ -221,7 +339,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 

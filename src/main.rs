@@ -13,6 +13,9 @@ use stepmail::report::{self, Style};
 fn main() -> ExitCode {
     // clap ends the process with 2 where the command line is wrong.
     let cli = Cli::parse();
+    if let Err(error) = cli.check() {
+        error.exit();
+    }
     let level = match (cli.global.quiet, cli.global.verbose) {
         (true, _) => LevelFilter::ERROR,
         (false, 0) => LevelFilter::WARN,

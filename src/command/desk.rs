@@ -9,7 +9,8 @@ use crate::cli::How;
 use crate::clock::Clock;
 use crate::domain::decide::decide;
 use crate::domain::fact::{Fact, Whom};
-use crate::domain::ledger::{Buyer, Ledger};
+use crate::domain::ids::{BuyerId, SessionId};
+use crate::domain::ledger::{Buyer, Ledger, Waiting};
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
@@ -73,12 +74,30 @@ impl Desk {
         }
     }
 
+    /// Whose a session is.
+    pub(super) fn address_of(&self, session: &SessionId) -> Option<BuyerId> {
+        self.ledger().buyers.purchase(session).map(|(buyer, _)| buyer.address.clone())
+    }
+
     /// The buyer of an address or a session.
     pub(super) fn buyer(&self, whom: &Whom) -> Option<&Buyer> {
         let buyers = &self.ledger().buyers;
         match whom {
             Whom::Address(address) => buyers.get(&address.buyer()),
             Whom::Session(session) => buyers.purchase(session).map(|(buyer, _)| buyer),
+        }
+    }
+}
+
+/// Whether the ledger holds a purchase of the person, or the session, be it waiting for its payment.
+pub(super) fn is_known(ledger: &Ledger, whom: &Whom) -> bool {
+    match whom {
+        Whom::Address(address) => {
+            ledger.buyers.get(&address.buyer()).is_some_and(|buyer| !buyer.purchases.is_empty())
+        }
+        Whom::Session(session) => {
+            let waits = |waiting: &Waiting| waiting.checkout.session == *session;
+            ledger.buyers.purchase(session).is_some() || ledger.waiting.iter().any(waits)
         }
     }
 }

@@ -1,13 +1,15 @@
-//! `mark-stopped`, `mark-started`, `mark-repurchase`: a hand sets a flag, and the next run draws the consequences.
+//! `mark-stopped`, `mark-started`, `mark-repurchase`, `mark-outcome`: a hand sets a flag, and the next run draws the
+//! consequences; none of the last (R16).
 
 use crate::cli::Hand;
 use crate::clock::Clock;
 use crate::domain::fact::{Fact, Whom};
-use crate::domain::ledger::{Kind, Ledger, MarkKind, Waiting};
+use crate::domain::ledger::{Kind, Ledger, MarkKind};
+use crate::domain::settle::stops_to_come;
 use crate::exit::Exit;
 use crate::report::Style;
 
-use super::desk::{Answer, Desk};
+use super::desk::{Answer, Desk, is_known};
 use super::{Place, said};
 
 pub(super) fn mark(
@@ -55,19 +57,7 @@ fn in_words(kind: MarkKind, whom: &Whom) -> &'static str {
         (MarkKind::Started, _) => "started",
         (MarkKind::Repurchase, Whom::Session(_)) => "a repurchase",
         (MarkKind::Repurchase, Whom::Address(_)) => "a buyer from before this ledger",
-    }
-}
-
-/// Whether the ledger holds a purchase of the person, or the session, be it waiting for its payment.
-fn is_known(ledger: &Ledger, whom: &Whom) -> bool {
-    match whom {
-        Whom::Address(address) => {
-            ledger.buyers.get(&address.buyer()).is_some_and(|buyer| !buyer.purchases.is_empty())
-        }
-        Whom::Session(session) => {
-            let waits = |waiting: &Waiting| waiting.checkout.session == *session;
-            ledger.buyers.purchase(session).is_some() || ledger.waiting.iter().any(waits)
-        }
+        (MarkKind::Outcome, _) => "noted as having reached the goal (it changes no mail)",
     }
 }
 
@@ -78,18 +68,18 @@ fn is_set(ledger: &Ledger, whom: &Whom, kind: MarkKind) -> bool {
             MarkKind::Stopped => buyer.stopped.is_some(),
             MarkKind::Started => buyer.started.is_some(),
             MarkKind::Repurchase => buyer.bought_before.is_some(),
+            MarkKind::Outcome => buyer.outcome.is_some(),
         }),
         Whom::Session(session) => match ledger.buyers.purchase(session) {
             Some((_, purchase)) => match kind {
                 MarkKind::Stopped => purchase.stopped.is_some(),
                 MarkKind::Started => purchase.started.is_some(),
+                MarkKind::Outcome => purchase.outcome.is_some(),
                 MarkKind::Repurchase => {
                     purchase.kind == Kind::Repurchase || purchase.marked_repurchase.is_some()
                 }
             },
-            None if kind == MarkKind::Stopped => {
-                ledger.loose_stops.iter().any(|stop| stop.session.as_ref() == Some(session))
-            }
+            None if kind == MarkKind::Stopped => stops_to_come(ledger, session).next().is_some(),
             None => ledger.loose_marks.iter().any(|mark| mark.session == *session && mark.mark == kind),
         },
     }

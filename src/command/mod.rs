@@ -6,6 +6,8 @@ mod desk;
 mod ingest;
 mod init;
 mod mark;
+mod resolve;
+mod resume;
 mod run;
 mod show;
 mod status;
@@ -51,6 +53,11 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::MarkRepurchase(hand) => {
             mark::mark(MarkKind::Repurchase, &hand, &Place::find(&cli.global)?, style, &clock)
         }
+        Command::MarkOutcome(hand) => {
+            mark::mark(MarkKind::Outcome, &hand, &Place::find(&cli.global)?, style, &clock)
+        }
+        Command::Resume(asked) => resume::resume(&asked, &Place::find(&cli.global)?, style, &clock),
+        Command::Resolve(asked) => resolve::resolve(&asked, &Place::find(&cli.global)?, style, &clock),
     }
 }
 

@@ -471,6 +471,7 @@ impl Clerk {
             stopped: None,
             started: None,
             marked_repurchase: None,
+            outcome: None,
             steps,
         };
         self.found(Fact::Admitted { purchase: Box::new(purchase) });
@@ -494,7 +495,7 @@ impl Clerk {
         if buyer_stopped && kind != Kind::History {
             let text = format!(
                 "a stopped buyer bought again (session {session}); nothing is sent for it, not even the way in; if the \
-                 buyer wants the mails, write to them yourself"
+                 buyer wants the mails: stepmail resume EMAIL"
             );
             self.tell(MatterKind::StoppedBuyer, session.as_str(), Some(&session), text);
         }
@@ -544,7 +545,8 @@ impl Clerk {
             Some(named) => (named == session).then_some(Link::Exact),
             None => link(refs, paid_at, &stop.refs, stop.at),
         };
-        self.ledger.loose_stops.iter().filter_map(|stop| Some((linked(stop)?, stop.clone()))).collect()
+        let in_force = self.ledger.loose_stops.iter().filter(|stop| stop.is_in_force());
+        in_force.filter_map(|stop| Some((linked(stop)?, stop.clone()))).collect()
     }
 
     fn failed(&mut self, session: &SessionId) {
@@ -574,18 +576,20 @@ impl Clerk {
             }
             StopTarget::Session(session) => {
                 let (session, refs) = (Some(session), Refs::default());
-                self.keep_unlinked(LooseStop { at: stop.at, reason, event, session, refs });
+                self.keep_unlinked(LooseStop { at: stop.at, reason, event, session, refs, lifted: None });
             }
             StopTarget::Refs(refs) => {
                 let Some((link, sessions)) = self.sessions_of(&refs, stop.at) else {
-                    return self.keep_unlinked(LooseStop { at: stop.at, reason, event, session: None, refs });
+                    let (session, lifted) = (None, None);
+                    let stop = LooseStop { at: stop.at, reason, event, session, refs, lifted };
+                    return self.keep_unlinked(stop);
                 };
                 for session in sessions {
                     self.mark_stopped(Whom::Session(session), stop.at, reason.clone(), event.clone());
                 }
                 // The purchase that it names exactly, or another of this customer, may still come.
                 if link == Link::Customer {
-                    let kept = LooseStop { at: stop.at, reason, event, session: None, refs };
+                    let kept = LooseStop { at: stop.at, reason, event, session: None, refs, lifted: None };
                     self.found(Fact::StopKept { stop: Box::new(kept) });
                 }
             }

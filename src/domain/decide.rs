@@ -186,8 +186,9 @@ fn is_repurchase(buyer: &Buyer, purchase: &Purchase) -> bool {
     purchase.kind == Kind::Repurchase || buyer.bought_before.is_some()
 }
 
-/// When the step's window ends.
-fn closes(purchase: &Purchase, step: Step) -> Option<Timestamp> {
+/// When the step's window ends; none for d0.
+#[must_use]
+pub fn closes(purchase: &Purchase, step: Step) -> Option<Timestamp> {
     window(step).closes.map(|span| purchase.paid_at + span)
 }
 

@@ -44,7 +44,7 @@ pub enum Fact {
         /// Of this session.
         session: SessionId,
     },
-    /// R3, R7: a flag. The next run draws the consequences.
+    /// R3, R7, R16: a flag. The next run draws the consequences.
     Marked {
         /// Whom it concerns.
         whom: Whom,
@@ -125,6 +125,28 @@ pub enum Fact {
         message_id: String,
         /// The transport.
         via: String,
+    },
+    /// R7: a hand lifted the stop of whom it names; of a buyer the pause too.
+    Resumed {
+        /// Whom it concerns.
+        whom: Whom,
+        /// When.
+        at: Timestamp,
+    },
+    /// R7: a step that a lifted stop had closed is open again.
+    Reopened {
+        /// Which mail.
+        key: IdempotencyKey,
+    },
+    /// R10: a person says that no attempt of this mail left. It is open again, or closed without an attempt.
+    FoundUnsent {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// When it was said, or closed.
+        at: Timestamp,
+        /// Why it stays closed; none where it is open again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        closed: Option<CloseReason>,
     },
     /// Something a human must know.
     Matter {
@@ -227,6 +249,7 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         Fact::Marked { whom, mark, at, reason, event } => {
             set_mark(ledger, whom, *mark, &Mark { at: *at, reason: reason.clone() }, event.as_ref());
         }
+        Fact::Resumed { whom, at } => lift(ledger, whom, *at),
         Fact::StopKept { stop } => {
             if !ledger.loose_stops.contains(stop) {
                 ledger.loose_stops.push((**stop).clone());
@@ -261,6 +284,8 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         | Fact::Refused { key, .. }
         | Fact::MayHaveLeft { key, .. }
         | Fact::TrialUndone { key }
+        | Fact::Reopened { key }
+        | Fact::FoundUnsent { key, .. }
         | Fact::Sent { key, .. } => advance(state_mut(ledger, key)?, fact),
     }
     Ok(())
@@ -325,6 +350,18 @@ fn advance(state: &mut StepState, fact: &Fact) {
                 *state = StepState::Pending { refused: Some(refused) };
             }
         }
+        Fact::Reopened { .. } => {
+            // A step that an edit gave an attempt meanwhile may have been sent.
+            if matches!(state, StepState::Closed { reason: CloseReason::Stopped, attempt: None, .. }) {
+                *state = StepState::pending();
+            }
+        }
+        Fact::FoundUnsent { at, closed, .. } if !matches!(state, StepState::Pending { .. }) => {
+            *state = match closed {
+                Some(reason) => StepState::closed(*at, *reason),
+                None => StepState::Pending { refused: state.refusals() },
+            };
+        }
         _ => {}
     }
 }
@@ -375,6 +412,7 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
                 MarkKind::Stopped => &mut buyer.stopped,
                 MarkKind::Started => &mut buyer.started,
                 MarkKind::Repurchase => &mut buyer.bought_before,
+                MarkKind::Outcome => &mut buyer.outcome,
             };
             flag.get_or_insert_with(|| mark.clone());
             remember(&mut buyer.events, event);
@@ -384,6 +422,7 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
                 let flag = match kind {
                     MarkKind::Stopped => &mut purchase.stopped,
                     MarkKind::Started => &mut purchase.started,
+                    MarkKind::Outcome => &mut purchase.outcome,
                     MarkKind::Repurchase => {
                         if purchase.kind == Kind::First {
                             purchase.kind = Kind::Repurchase;
@@ -400,16 +439,43 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
     }
 }
 
+/// Lifts the stop of a buyer or a session, and no other. That a stop's event was seen is remembered: one that comes again
+/// does not stop again.
+fn lift(ledger: &mut Ledger, whom: &Whom, at: Timestamp) {
+    match whom {
+        Whom::Address(address) => {
+            // Nobody is entered for a stop that is not there.
+            if ledger.buyers.get(&address.buyer()).is_some() {
+                let buyer = ledger.buyers.entry(&address.buyer());
+                buyer.stopped = None;
+                buyer.paused = None;
+            }
+        }
+        Whom::Session(session) => {
+            if let Some(purchase) = ledger.buyers.purchase_mut(session) {
+                purchase.stopped = None;
+            }
+            let is_its = |stop: &LooseStop| stop.session.as_ref() == Some(session);
+            ledger.loose_stops.retain(|stop| !is_its(stop) || stop.event.is_some());
+            for stop in ledger.loose_stops.iter_mut().filter(|stop| is_its(stop)) {
+                stop.lifted.get_or_insert(at);
+            }
+        }
+    }
+}
+
 /// Keeps a mark for a session that may still come.
 fn keep_mark(ledger: &mut Ledger, session: &SessionId, kind: MarkKind, mark: &Mark, event: Option<&EventId>) {
     if kind == MarkKind::Stopped {
-        if !ledger.loose_stops.iter().any(|stop| stop.session.as_ref() == Some(session)) {
+        let is_kept = |stop: &LooseStop| stop.session.as_ref() == Some(session) && stop.is_in_force();
+        if !ledger.loose_stops.iter().any(is_kept) {
             ledger.loose_stops.push(LooseStop {
                 at: mark.at,
                 reason: mark.reason.clone(),
                 event: event.cloned(),
                 session: Some(session.clone()),
                 refs: Refs::default(),
+                lifted: None,
             });
         }
     } else if !ledger.loose_marks.iter().any(|other| other.session == *session && other.mark == kind) {
@@ -443,9 +509,11 @@ fn lower_times(ledger: &mut Ledger, now: Timestamp) {
     for buyer in ledger.buyers.all_mut() {
         lower_mark(&mut buyer.started);
         lower_mark(&mut buyer.bought_before);
+        lower_mark(&mut buyer.outcome);
         for purchase in &mut buyer.purchases {
             lower_mark(&mut purchase.started);
             lower_mark(&mut purchase.marked_repurchase);
+            lower_mark(&mut purchase.outcome);
             for step in Step::ALL {
                 purchase.steps.get_mut(step).lower_to(now);
             }

@@ -120,6 +120,9 @@ pub struct Buyer {
     /// R3: bought before this ledger existed, so that every purchase here is a repurchase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bought_before: Option<Mark>,
+    /// R16: reached the goal. Absent is unknown, never "not reached".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Mark>,
     /// Events about the person rather than a purchase.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventId>,
@@ -184,6 +187,9 @@ pub struct Purchase {
     /// R3: a hand said that this is a repurchase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub marked_repurchase: Option<Mark>,
+    /// R16: reached the goal with this purchase. Absent is unknown, never "not reached".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Mark>,
     /// The four steps. All four are written out: an absent step must not read as "to be sent".
     pub steps: Steps,
 }
@@ -548,6 +554,17 @@ pub struct LooseStop {
     /// the ids it names.
     #[serde(default, skip_serializing_if = "Refs::is_empty")]
     pub refs: Refs,
+    /// R7: lifted by hand then. It stops nothing any more and is kept for its event, which may come again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifted: Option<Timestamp>,
+}
+
+impl LooseStop {
+    /// Whether it stops its purchase when that comes.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        self.lifted.is_none()
+    }
 }
 
 /// A mark for a session that is not known yet.
@@ -575,6 +592,8 @@ pub enum MarkKind {
     Started,
     /// d0 only.
     Repurchase,
+    /// R16: reached the goal. It changes no mail.
+    Outcome,
 }
 
 impl MarkKind {
@@ -585,6 +604,7 @@ impl MarkKind {
             Self::Stopped => "mark-stopped",
             Self::Started => "mark-started",
             Self::Repurchase => "mark-repurchase",
+            Self::Outcome => "mark-outcome",
         }
     }
 }
@@ -679,6 +699,7 @@ impl Buyers {
                 paused: None,
                 started: None,
                 bought_before: None,
+                outcome: None,
                 events: Vec::new(),
                 purchases: Vec::new(),
             });
@@ -750,9 +771,10 @@ impl Ledger {
         let mut see = |time: Option<Timestamp>| newest = newest.max(time);
         let mark = |mark: &Option<Mark>| mark.as_ref().map(|mark| mark.at);
         for buyer in self.buyers.all() {
-            see(mark(&buyer.started).max(mark(&buyer.bought_before)));
+            see(mark(&buyer.started).max(mark(&buyer.bought_before)).max(mark(&buyer.outcome)));
             for purchase in &buyer.purchases {
                 see(mark(&purchase.started).max(mark(&purchase.marked_repurchase)));
+                see(mark(&purchase.outcome));
                 for (_, state) in purchase.steps.iter() {
                     see(state.newest());
                 }

@@ -23,7 +23,7 @@ pub struct Matter {
     /// The purchase concerned, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// One or two sentences: what, what it means for the mails, what to do. No full address, no key.
+    /// One or two sentences: what, what it means for the mails, what to do. No full address, no secret.
     pub text: String,
     /// R15: the notice is a mail with a state of its own.
     pub notice: StepState,
@@ -126,6 +126,7 @@ impl Matter {
     /// R9: a step was closed, and nobody knows whether its mail left.
     #[must_use]
     pub fn unknown_result(session: &SessionId, step: Step, attempt: Option<&Attempt>, at: Timestamp) -> Self {
+        let key = IdempotencyKey::Step(session.clone(), step);
         let tried = attempt.map_or(String::new(), |attempt| {
             format!(
                 " (tried through {} from {} to {}, subject \"{}\")",
@@ -134,7 +135,8 @@ impl Matter {
         });
         let text = format!(
             "nobody knows whether {step} of session {session} left{tried}; it is closed and will not be sent again; look \
-             for it in the mail service's list, and write to the buyer yourself if it is not there"
+             for it in the mail service's list, then say what you found: `stepmail resolve {key} --sent` or `stepmail \
+             resolve {key} --not-sent`"
         );
         Self::new(MatterKind::UnknownResult, &format!("{session}.{step}"), at, Some(session.clone()), text)
     }
@@ -142,9 +144,10 @@ impl Matter {
     /// R9: a step was closed since its mail was refused three times.
     #[must_use]
     pub fn rejected(session: &SessionId, step: Step, reason: &str, at: Timestamp) -> Self {
+        let key = IdempotencyKey::Step(session.clone(), step);
         let text = format!(
             "the mail service refused {step} of session {session} three times ({reason}); it is closed and will not be \
-             sent; write to the buyer yourself"
+             sent; mend what it names, then `stepmail resolve {key} --not-sent` tries it again"
         );
         Self::new(MatterKind::Rejected, &format!("{session}.{step}"), at, Some(session.clone()), text)
     }

@@ -14,6 +14,7 @@ pub mod ledger;
 pub mod matter;
 pub mod outcome;
 pub mod policy;
+pub mod settle;
 pub mod time;
 
 #[cfg(test)]

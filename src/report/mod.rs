@@ -5,6 +5,7 @@ pub mod next;
 pub mod run;
 pub mod show;
 pub mod status;
+pub mod story;
 
 use std::io::{self, Write};
 

@@ -1,36 +1,84 @@
-//! The whole story of one buyer or purchase: `show`.
+//! The whole story of one buyer, purchase or mail: `show`. It hides nothing from its user but the texts of mails.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 
 use crate::domain::fact::Whom;
-use crate::domain::ids::SessionId;
-use crate::domain::ledger::{Ledger, Waiting};
+use crate::domain::ids::{EventId, IdempotencyKey, SessionId};
+use crate::domain::ledger::{Buyer, Ledger, Purchase, StepState, Waiting};
 use crate::domain::matter::Matter;
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 
-use super::status::{PurchaseLine, buyer_flags, waits_for};
+use super::next::next;
+use super::status::{PurchaseLine, buyer_flags, in_words, waits_for};
+use super::story::{Happened, story, to_come};
+
+/// Whose story is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A person's, or one purchase's.
+    Whom(Whom),
+    /// That of the purchase, or the matter, that a mail belongs to.
+    Mail(IdempotencyKey),
+}
 
 /// One buyer with all purchases, or one purchase.
 #[derive(Debug, Serialize)]
 pub struct ShowReport {
     schema: &'static str,
     now: Timestamp,
+    /// The key of the mail that was asked for, if one was.
+    mail: Option<IdempotencyKey>,
     address: Option<String>,
     /// What holds for the person: `buyer stopped (asked)`.
     flags: Vec<String>,
-    purchases: Vec<PurchaseLine>,
+    purchases: Vec<PurchaseStory>,
     /// What is known of sessions that are no purchases yet.
     noted: Vec<String>,
     matters: Vec<String>,
+    /// What the next run does for the person, or when the next mail may leave.
+    next: Vec<String>,
+}
+
+/// One purchase with its story.
+#[derive(Debug, Serialize)]
+struct PurchaseStory {
+    #[serde(flatten)]
+    line: PurchaseLine,
+    /// The events that spoke of it.
+    events: Vec<EventId>,
+    story: Vec<Happened>,
+    next: Vec<String>,
 }
 
 impl ShowReport {
-    /// The story of whom is asked for; none if the ledger knows nothing of them.
+    /// The story that is asked for; none if the ledger knows nothing of it.
     #[must_use]
-    pub fn of(ledger: &Ledger, whom: &Whom, policy: &Policy, now: Timestamp) -> Option<Self> {
+    pub fn of(ledger: &Ledger, subject: &Subject, policy: &Policy, now: Timestamp) -> Option<Self> {
+        let mut report = match subject {
+            Subject::Whom(whom) => Self::of_whom(ledger, whom, policy, now),
+            Subject::Mail(IdempotencyKey::Step(session, _)) => {
+                Self::of_whom(ledger, &Whom::Session(session.clone()), policy, now)
+            }
+            Subject::Mail(IdempotencyKey::Notice(id)) => {
+                let matter = ledger.matters.iter().find(|matter| matter.id() == *id)?;
+                let of_session = matter
+                    .session
+                    .as_ref()
+                    .and_then(|session| Self::of_whom(ledger, &Whom::Session(session.clone()), policy, now));
+                let report = of_session.unwrap_or_else(|| Self::empty(now));
+                Some(Self { matters: vec![matter_line(matter)], ..report })
+            }
+        }?;
+        if let Subject::Mail(key) = subject {
+            report.mail = Some(key.clone());
+        }
+        Some(report)
+    }
+
+    fn of_whom(ledger: &Ledger, whom: &Whom, policy: &Policy, now: Timestamp) -> Option<Self> {
         let (buyer, only) = match whom {
             Whom::Address(address) => (ledger.buyers.get(&address.buyer()), None),
             Whom::Session(session) => {
@@ -51,14 +99,31 @@ impl ShowReport {
         };
         let about = |matter: &&Matter| matter.session.as_ref().is_some_and(concerns);
         Some(Self {
-            schema: "stepmail-show/1",
-            now,
             address: buyer.map(|buyer| buyer.address.to_string()),
             flags: buyer.map_or(Vec::new(), |buyer| buyer_flags(buyer).collect()),
-            matters: ledger.matters.iter().filter(about).map(|m| format!("{}  {}", m.at, m.text)).collect(),
-            purchases: purchases.iter().map(|(buyer, p)| PurchaseLine::of(buyer, p, policy, now)).collect(),
+            matters: ledger.matters.iter().filter(about).map(matter_line).collect(),
+            purchases: purchases
+                .iter()
+                .map(|(buyer, purchase)| PurchaseStory::of(buyer, purchase, ledger.go_live, policy, now))
+                .collect(),
             noted,
+            next: buyer.map_or(Vec::new(), |buyer| next(buyer, policy, now)),
+            ..Self::empty(now)
         })
+    }
+
+    fn empty(now: Timestamp) -> Self {
+        Self {
+            schema: "stepmail-show/1",
+            now,
+            mail: None,
+            address: None,
+            flags: Vec::new(),
+            purchases: Vec::new(),
+            noted: Vec::new(),
+            matters: Vec::new(),
+            next: Vec::new(),
+        }
     }
 
     /// Writes it for people.
@@ -66,6 +131,11 @@ impl ShowReport {
     /// # Errors
     /// The output is closed or full.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        match &self.mail {
+            Some(IdempotencyKey::Step(session, step)) => writeln!(out, "{step} of {session}")?,
+            Some(notice) => writeln!(out, "{notice}, a notice to you")?,
+            None => {}
+        }
         if let Some(address) = &self.address {
             write!(out, "{address}")?;
             for flag in &self.flags {
@@ -73,7 +143,7 @@ impl ShowReport {
             }
             writeln!(out)?;
         }
-        if self.purchases.is_empty() {
+        if self.purchases.is_empty() && self.mail.is_none() {
             writeln!(out, "no purchase yet")?;
         }
         for noted in &self.noted {
@@ -86,8 +156,61 @@ impl ShowReport {
         for matter in &self.matters {
             writeln!(out, "\nfor you to know: {matter}")?;
         }
+        if self.purchases.iter().any(|purchase| !purchase.next.is_empty()) {
+            writeln!(out)?;
+            for line in &self.next {
+                writeln!(out, "{line}")?;
+            }
+        }
         Ok(())
     }
+}
+
+impl PurchaseStory {
+    fn of(buyer: &Buyer, purchase: &Purchase, go_live: Timestamp, policy: &Policy, now: Timestamp) -> Self {
+        let mut line = PurchaseLine::of(buyer, purchase, policy, now);
+        // R16: one whose outcome is not noted has none that is known.
+        if buyer.outcome.is_none() && purchase.outcome.is_none() {
+            line.flags.push("outcome: unknown".to_owned());
+        }
+        Self {
+            line,
+            events: purchase.events.clone(),
+            story: story(buyer, purchase, go_live),
+            next: to_come(buyer, purchase, policy, now),
+        }
+    }
+
+    fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
+        write!(out, "{}  {}, paid {}", self.line.session, in_words(self.line.kind), self.line.paid_at)?;
+        for flag in &self.line.flags {
+            write!(out, ", {flag}")?;
+        }
+        writeln!(out)?;
+        for happened in &self.story {
+            writeln!(out, "  {}  {}", happened.at, happened.what)?;
+        }
+        if !self.events.is_empty() {
+            let events: Vec<&str> = self.events.iter().map(EventId::as_str).collect();
+            writeln!(out, "  events: {}", events.join(", "))?;
+        }
+        if self.next.is_empty() {
+            return writeln!(out, "  next: nothing more is to come");
+        }
+        writeln!(out, "  next:")?;
+        for line in &self.next {
+            writeln!(out, "    {line}")?;
+        }
+        Ok(())
+    }
+}
+
+fn matter_line(matter: &Matter) -> String {
+    let told = match &matter.notice {
+        StepState::Sent { at, message_id, .. } => format!("told {at}, message id {message_id}"),
+        _ => "not told yet".to_owned(),
+    };
+    format!("{}  {} ({told})", matter.at, matter.text)
 }
 
 /// What is known of sessions that are no purchases yet: checkouts that wait, stops and marks for the future.
@@ -104,7 +227,10 @@ fn noted(ledger: &Ledger, whom: &Whom) -> Vec<String> {
     });
     let stops = ledger.loose_stops.iter().filter_map(|stop| {
         let session = stop.session.as_ref().filter(|session| is_theirs(session))?;
-        Some(format!("{session} is stopped when it comes (noted {})", stop.at))
+        Some(match stop.lifted {
+            None => format!("{session} is stopped when it comes (noted {})", stop.at),
+            Some(lifted) => format!("{session} had a stop (noted {}) that was lifted {lifted}", stop.at),
+        })
     });
     let marks = ledger.loose_marks.iter().filter(|mark| is_theirs(&mark.session));
     let marks = marks.map(|mark| format!("{} is marked when it comes (noted {})", mark.session, mark.at));

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::domain::decide::{Verdict, Wait, verdict};
 use crate::domain::guard::Held;
-use crate::domain::ids::{SessionId, Step};
-use crate::domain::ledger::{Buyer, Kind, Ledger, Mark, Purchase, StepState, WaitingFor};
+use crate::domain::ids::{IdempotencyKey, SessionId, Step};
+use crate::domain::ledger::{Buyer, CloseReason, Kind, Ledger, Mark, Purchase, StepState, WaitingFor};
 use crate::domain::policy::Policy;
 use crate::domain::time::{Seconds, Timestamp};
 
@@ -111,7 +111,8 @@ impl StatusReport {
             not_listed: purchases.len() - listed.len(),
             listed,
             held: held.into_iter().map(|guard| guard.text).collect(),
-            noted_for_the_future: ledger.loose_stops.len() + ledger.loose_marks.len(),
+            noted_for_the_future: ledger.loose_stops.iter().filter(|stop| stop.is_in_force()).count()
+                + ledger.loose_marks.len(),
             waiting: ledger
                 .waiting
                 .iter()
@@ -185,6 +186,15 @@ impl StatusReport {
     }
 }
 
+/// What a purchase is, in words.
+pub(super) fn in_words(kind: Kind) -> &'static str {
+    match kind {
+        Kind::First => "first purchase",
+        Kind::Repurchase => "repurchase",
+        Kind::History => "from before go-live",
+    }
+}
+
 /// What a checkout waits for, in words.
 pub(super) fn waits_for(why: WaitingFor) -> &'static str {
     match why {
@@ -221,11 +231,7 @@ impl PurchaseLine {
     /// # Errors
     /// The output is closed or full.
     pub fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
-        let kind = match self.kind {
-            Kind::First => "first purchase",
-            Kind::Repurchase => "repurchase",
-            Kind::History => "from before go-live",
-        };
+        let kind = in_words(self.kind);
         write!(out, "{}  {}  {kind}, paid {}", self.session, self.buyer, self.paid_at)?;
         for flag in &self.flags {
             write!(out, ", {flag}")?;
@@ -243,6 +249,7 @@ fn flags(buyer: &Buyer, purchase: &Purchase) -> Vec<String> {
         ("stopped", &purchase.stopped),
         ("started", &purchase.started),
         ("marked as repurchase", &purchase.marked_repurchase),
+        ("outcome: reached", &purchase.outcome),
     ];
     buyer_flags(buyer).chain(marks.into_iter().filter_map(said)).collect()
 }
@@ -254,6 +261,7 @@ pub(super) fn buyer_flags(buyer: &Buyer) -> impl Iterator<Item = String> {
         ("buyer paused", &buyer.paused),
         ("buyer started", &buyer.started),
         ("bought before", &buyer.bought_before),
+        ("outcome: reached", &buyer.outcome),
     ];
     marks.into_iter().filter_map(said)
 }
@@ -273,8 +281,28 @@ fn state_name(state: &StepState) -> &'static str {
     }
 }
 
+/// What a person can do about a step that waits for their word.
+pub(super) fn to_settle(session: &SessionId, step: Step, state: &StepState) -> Option<String> {
+    let key = IdempotencyKey::Step(session.clone(), step);
+    match state {
+        StepState::Closed { reason: CloseReason::UnknownResult, .. } => {
+            Some(format!("to settle it: `stepmail resolve {key} --sent` or `--not-sent`"))
+        }
+        StepState::Closed { reason: CloseReason::Rejected, .. } => {
+            Some(format!("to try it again: `stepmail resolve {key} --not-sent`"))
+        }
+        _ => None,
+    }
+}
+
 /// What one step's state means, and what comes next and when.
-fn says(buyer: &Buyer, purchase: &Purchase, step: Step, policy: &Policy, now: Timestamp) -> String {
+pub(super) fn says(
+    buyer: &Buyer,
+    purchase: &Purchase,
+    step: Step,
+    policy: &Policy,
+    now: Timestamp,
+) -> String {
     let state = purchase.steps.get(step);
     match state {
         StepState::Sent { at, via, .. } => return format!("sent {at} ({via})"),
@@ -282,7 +310,9 @@ fn says(buyer: &Buyer, purchase: &Purchase, step: Step, policy: &Policy, now: Ti
             let maybe = attempt.as_ref().map_or(String::new(), |attempt| {
                 format!("; an attempt at {} may have arrived", attempt.last_at)
             });
-            return format!("closed {at}: {}{maybe}", reason.name());
+            let settle =
+                to_settle(&purchase.session, step, state).map_or(String::new(), |s| format!("; {s}"));
+            return format!("closed {at}: {}{maybe}{settle}", reason.name());
         }
         StepState::Pending { .. } | StepState::Planned { .. } => {}
     }

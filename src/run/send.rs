@@ -227,9 +227,11 @@ impl Held {
             Self::Fault(fault) => held_matter(due, fault, now),
             Self::Form(error) => held_matter(due, error, now),
             Self::Foreign(via) => {
+                let key = IdempotencyKey::Step(due.session.clone(), due.step);
                 let text = format!(
                     "{} of session {} was planned through `{via}` and may have left that way; it is not sent through \
-                     another mail service; set the transport back, or wait until it is closed as unknown_result",
+                     another mail service; set the transport back, or look for it there and say what you found: `stepmail \
+                     resolve {key} --sent` or `stepmail resolve {key} --not-sent`",
                     due.step, due.session
                 );
                 Matter::new(MatterKind::ForeignPlan, &mail_subject(due), now, session, text)

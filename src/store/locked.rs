@@ -509,6 +509,8 @@ impl LockedLedger {
                 | Fact::Refused { key, .. }
                 | Fact::MayHaveLeft { key, .. }
                 | Fact::TrialUndone { key }
+                | Fact::Reopened { key }
+                | Fact::FoundUnsent { key, .. }
                 | Fact::Sent { key, .. } => match key {
                     IdempotencyKey::Step(session, _) => Err(session),
                     IdempotencyKey::Notice(id) => Ok(id),

@@ -128,6 +128,7 @@ fn purchase(session: &str) -> Purchase {
         stopped: None,
         started: None,
         marked_repurchase: None,
+        outcome: None,
         steps: Steps::pending(),
     }
 }

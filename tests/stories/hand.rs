@@ -10,7 +10,7 @@ const BOUGHT: &str = "2026-10-01T12:00:00Z";
 
 #[test]
 fn a_mark_on_somebody_nobody_knows_is_kept_for_the_future_and_said() {
-    for command in ["mark-stopped", "mark-started", "mark-repurchase"] {
+    for command in ["mark-stopped", "mark-started", "mark-repurchase", "mark-outcome"] {
         for who in ["cs_new", "new@example.com"] {
             let shop = Shop::new();
             let mark = [command, who, "--now", NOW];
@@ -34,6 +34,7 @@ fn a_mark_on_somebody_nobody_knows_is_kept_for_the_future_and_said() {
                 // A stop of a person is the case of R7 that is told; the steps are all closed either way.
                 "mark-stopped" => ["stopped", "stopped", "stopped", "stopped"],
                 "mark-started" => ["sent", "started", "sent", "pending"],
+                "mark-outcome" => ["sent", "sent", "sent", "pending"],
                 _ => ["sent", "repurchase", "repurchase", "repurchase"],
             };
             assert_eq!(shop.steps("cs_new"), steps, "{command} {who}");
@@ -47,9 +48,12 @@ fn a_mark_twice_is_once_and_keeps_the_first_reason() {
     let shop = Shop::new();
     shop.buys("cs_1", "a@example.com", NOW);
     shop.run("2026-10-01T01:00:00Z").exits(0);
-    for (command, who) in
-        [("mark-stopped", "a@example.com"), ("mark-started", "cs_1"), ("mark-repurchase", "cs_1")]
-    {
+    for (command, who) in [
+        ("mark-stopped", "a@example.com"),
+        ("mark-started", "cs_1"),
+        ("mark-repurchase", "cs_1"),
+        ("mark-outcome", "cs_1"),
+    ] {
         let mark = |reason: &str, now: &str| {
             shop.stepmail(&[command, who, "--reason", reason, "--json", "--now", now]).exits(0).json()["changed"].clone()
         };
@@ -118,38 +122,44 @@ fn ingest_takes_in_and_sends_nothing() {
 #[test]
 fn c020_c069_marks_set_beside_a_run_are_never_lost() {
     std::thread::scope(|scope| {
-        for part in 0..4 {
+        for part in 0..8 {
             scope.spawn(move || marks_beside_runs(part));
         }
     });
 }
 
-/// Ten of the forty rounds, in a shop of their own.
+/// So many rounds of the two hundred are played in each of the eight shops.
+const ROUNDS: usize = 25;
+
+/// An eighth of the rounds, in a shop of their own.
 fn marks_beside_runs(part: usize) {
     let shop = Shop::new();
-    for n in 0..10 {
+    for n in 0..ROUNDS {
         shop.buys(&format!("cs_stop{n}"), &format!("s{n}@example.com"), NOW);
         shop.buys(&format!("cs_again{n}"), &format!("r{n}@example.com"), NOW);
     }
     shop.run("2026-10-01T01:00:00Z").exits(0);
-    for n in 0..10 {
-        let now = format!("2026-10-02T{n:02}:00:00Z");
+    for n in 0..ROUNDS {
+        let now = format!("2026-10-02T{:02}:{:02}:00Z", n / 12, n % 12 * 5);
         let (stop, again) = (format!("s{n}@example.com"), format!("cs_again{n}"));
         // Something to record for the run as well.
-        shop.buys(&format!("cs_new{n}"), &format!("n{n}@example.com"), "2026-10-01T20:00:00Z");
+        let new = format!(
+            r#"{{"id":"evt_n{n}","type":"checkout.completed","session":"cs_new{n}","email":"n{n}@example.com","paid_at":"2026-10-01T20:00:00Z"}}"#
+        );
+        shop.write("new.jsonl", new);
         let children = [
             shop.spawn(&["mark-stopped", &stop, "--now", &now]),
-            shop.spawn(&["run", "--now", &now, "--events", "events.jsonl"]),
+            shop.spawn(&["run", "--now", &now, "--wait", "60", "--events", "new.jsonl"]),
             shop.spawn(&["mark-repurchase", &again, "--now", &now]),
         ];
-        let [stopped, run, repurchase] = children.map(|child| Ran::of(&child.wait_with_output().unwrap()));
-        stopped.exits(0);
-        repurchase.exits(0);
-        assert!(run.code == 0 || run.code == 75, "part {part} round {n}: {} {}", run.code, run.stderr);
+        for child in children {
+            let ran = Ran::of(&child.wait_with_output().unwrap());
+            assert_eq!(ran.code, 0, "part {part} round {n}: {} {}", ran.stdout, ran.stderr);
+        }
     }
     shop.run("2026-10-02T12:00:00Z").exits(0);
     shop.run("2026-10-04T00:00:00Z").exits(0);
-    for n in 0..10 {
+    for n in 0..ROUNDS {
         assert_eq!(
             shop.steps(&format!("cs_stop{n}")),
             ["sent", "stopped", "stopped", "stopped"],
@@ -159,7 +169,31 @@ fn marks_beside_runs(part: usize) {
         assert_eq!(shop.steps(&format!("cs_again{n}")), again, "part {part} {n}");
         assert_eq!(shop.step(&format!("cs_new{n}"), "d0"), "sent", "part {part} {n}");
     }
-    assert_eq!(shop.outbox().len(), 30, "each d0 once, and no d3 to anybody");
+    assert_eq!(shop.outbox().len(), 3 * ROUNDS, "each d0 once, and no d3 to anybody");
+}
+
+#[test]
+fn c020_a_stop_said_while_a_run_is_in_the_middle_of_its_list_holds_or_says_that_it_waited() {
+    let shop = Shop::new();
+    for n in 0..100 {
+        shop.buys(&format!("cs_{n:02}"), &format!("b{n}@example.com"), NOW);
+    }
+    let run = shop.spawn(&["run", "--now", "2026-10-01T01:00:00Z", "--events", "events.jsonl"]);
+    while shop.outbox().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    // The last of the list.
+    let stop = shop.spawn(&["mark-stopped", "b99@example.com", "--now", "2026-10-01T01:00:00Z"]);
+    let stop = Ran::of(&stop.wait_with_output().unwrap()).exits(0);
+    let when_it_came_back = shop.outbox();
+    Ran::of(&run.wait_with_output().unwrap()).exits(0);
+    let waited = stop.stderr.contains("waiting for another command to end");
+    assert!(waited || !when_it_came_back.contains(&"pp:cs_99:d0".to_owned()), "{}", stop.stderr);
+    // From when it came back nothing more is sent.
+    assert_eq!(shop.outbox(), when_it_came_back, "a mail left after the stop was said to be set");
+    shop.run("2026-10-04T01:00:00Z").exits(0);
+    assert_eq!(shop.step("cs_99", "d3"), "stopped");
+    assert_eq!(shop.step("cs_98", "d3"), "sent");
 }
 
 #[test]
@@ -188,4 +222,36 @@ fn a_dry_run_of_a_mark_says_the_same_and_changes_not_one_byte() {
     assert_eq!(shop.everything(), before);
     let real = shop.stepmail(&mark).exits(0).says("the next run closes d3 of cs_1: stopped");
     assert!(dry.stdout.ends_with(&real.stdout), "{}\n{}", dry.stdout, real.stdout);
+}
+
+#[test]
+fn r16_an_outcome_is_noted_and_changes_no_mail_and_its_lack_is_unknown() {
+    let shop = Shop::new();
+    for (session, email) in [("cs_1", "a@example.com"), ("cs_2", "b@example.com"), ("cs_3", "c@example.com")]
+    {
+        shop.buys(session, email, NOW);
+    }
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let mark = |who: &str| {
+        shop.stepmail(&["mark-outcome", who, "--reason", "won a prize", "--now", "2026-10-02T00:00:00Z"])
+            .exits(0)
+    };
+    mark("cs_1").says("reached the goal").says("the next is d3 of cs_1");
+    mark("b@example.com").says("it changes no mail");
+    assert_eq!(shop.purchase("cs_1")["outcome"]["reason"], "won a prize");
+    for (who, outcome) in [
+        ("cs_1", "outcome: reached (won a prize)"),
+        ("cs_2", "outcome: reached (won a prize)"),
+        ("cs_3", "outcome: unknown"),
+    ] {
+        let shown = shop.stepmail(&["show", who, "--now", "2026-10-02T01:00:00Z"]).exits(0).says(outcome);
+        assert!(!shown.stdout.contains("not reached"), "{}", shown.stdout);
+    }
+    let status = shop.stepmail(&["status", "--now", "2026-10-02T01:00:00Z"]).exits(0);
+    assert_eq!(status.stdout.matches("outcome: reached (won a prize)").count(), 2, "{}", status.stdout);
+    assert_eq!(
+        shop.run("2026-10-04T00:00:00Z").exits(0).mails().len(),
+        3,
+        "all three are asked where they stand"
+    );
 }

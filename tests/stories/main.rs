@@ -13,6 +13,7 @@ mod lock;
 mod moving;
 mod readme;
 mod rules;
+mod settle;
 mod shop;
 mod spool;
 mod texts;

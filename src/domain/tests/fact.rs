@@ -21,6 +21,7 @@ fn loose() -> LooseStop {
         event: Some("evt_s".parse().unwrap()),
         session: None,
         refs: Refs { payment_intent: Some("pi_9".into()), ..Refs::default() },
+        lifted: None,
     }
 }
 
@@ -39,6 +40,8 @@ fn ledger() -> Ledger {
             .with(D3, plan(later(80)))
             .with(D7, refused(2, later(90)))
     };
+    let stopped = Purchase { stopped: Some(mark(paid_at())), ..purchase("cs_4", paid_at()).again() }
+        .with(D0, closed(paid_at(), CloseReason::Stopped));
     let waiting = Waiting {
         why: WaitingFor::Address,
         since: paid_at(),
@@ -47,11 +50,13 @@ fn ledger() -> Ledger {
     };
     shop.record(&[
         Fact::Admitted { purchase: Box::new(rich) },
+        Fact::Admitted { purchase: Box::new(stopped) },
         Fact::Waits { waiting: Box::new(waiting) },
         Fact::StopKept { stop: Box::new(loose()) },
         Fact::Matter { matter: Box::new(matter()) },
     ]);
     shop.mark(Whom::Session(sid("cs_7")), MarkKind::Started, paid_at());
+    shop.mark(Whom::Session(sid("cs_6")), MarkKind::Stopped, paid_at());
     shop.ledger
 }
 
@@ -90,6 +95,11 @@ fn facts() -> Vec<Fact> {
         Fact::NotSent { key: d3() },
         Fact::Refused { key: d3(), at, hash: "h".into(), reason: "no".into() },
         Fact::Sent { key: d3(), at, message_id: "m".into(), via: "post".into() },
+        Fact::Resumed { whom: session("cs_4"), at },
+        Fact::Resumed { whom: session("cs_6"), at },
+        Fact::Reopened { key: key("cs_4", D0) },
+        Fact::FoundUnsent { key: d3(), at, closed: None },
+        Fact::FoundUnsent { key: d3(), at, closed: Some(CloseReason::Stale) },
         Fact::Planned { key: matter().key(), at, message: Box::new(frozen()) },
         Fact::Matter { matter: Box::new(Matter { subject: "cs_8".into(), ..matter() }) },
         Fact::MatterOver { kind: MatterKind::NoAddress, subject: "cs_2".into() },
@@ -112,7 +122,7 @@ fn facts() -> Vec<Fact> {
         Whom::Address(address(BUYER)),
         Whom::Address(address("n@example.com")),
     ] {
-        for mark in [MarkKind::Stopped, MarkKind::Started, MarkKind::Repurchase] {
+        for mark in [MarkKind::Stopped, MarkKind::Started, MarkKind::Repurchase, MarkKind::Outcome] {
             let event = Some("evt_m".parse().unwrap());
             facts.push(Fact::Marked { whom: whom.clone(), mark, at, reason: Some("why".into()), event });
         }
@@ -153,6 +163,8 @@ fn a_fact_about_a_purchase_that_is_gone_says_so_and_changes_nothing() {
         Fact::Sent { key: key("cs_9", D0), at, message_id: "m".into(), via: "post".into() },
         Fact::Filled { checkout: Box::new(checkout("evt_9", "cs_9", BUYER, at)) },
         Fact::NotSent { key: matter().key() },
+        Fact::Reopened { key: key("cs_9", D0) },
+        Fact::FoundUnsent { key: key("cs_9", D0), at, closed: None },
     ];
     for fact in gone {
         let mut ledger = empty.clone();
@@ -173,6 +185,9 @@ fn never_twice_what_is_sent_stays_sent_whatever_is_recorded_later() {
         Fact::Refused { key: of.clone(), at, hash: "h".into(), reason: "no".into() },
         Fact::Closed { key: of.clone(), at, reason: CloseReason::Stopped },
         Fact::Sent { key: of.clone(), at, message_id: "another".into(), via: "x".into() },
+        Fact::Reopened { key: of.clone() },
+        Fact::FoundUnsent { key: of.clone(), at, closed: None },
+        Fact::FoundUnsent { key: of.clone(), at, closed: Some(CloseReason::Stale) },
     ] {
         let mut ledger = ledger();
         let sent = Fact::Sent { key: of.clone(), at: later(81), message_id: "m".into(), via: "post".into() };
@@ -236,10 +251,64 @@ fn r7_the_first_stop_stays_and_a_second_is_no_new_reason() {
 }
 
 #[test]
+fn r7_what_is_lifted_is_the_stop_that_is_named_and_an_event_that_was_seen_stays_seen() {
+    let mut shop = Shop { ledger: ledger() };
+    let of_event =
+        |session: &str| LooseStop { session: Some(sid(session)), refs: Refs::default(), ..loose() };
+    let waits = of_event("cs_8");
+    shop.record(&[Fact::StopKept { stop: Box::new(waits.clone()) }]);
+    shop.mark(Whom::Address(address(BUYER)), MarkKind::Stopped, later(1));
+    shop.mark(Whom::Session(sid("cs_1")), MarkKind::Stopped, later(1));
+    let before = shop.ledger.clone();
+    let lift = |shop: &mut Shop, whom| shop.record(&[Fact::Resumed { whom, at: later(2) }]);
+
+    lift(&mut shop, Whom::Address(address("nobody@example.com")));
+    lift(&mut shop, Whom::Session(sid("cs_nobody")));
+    assert_eq!(shop.ledger, before, "nobody is entered for a stop that is not there");
+    lift(&mut shop, Whom::Session(sid("cs_1")));
+    assert!(shop.purchase("cs_1").stopped.is_none() && shop.purchase("cs_4").stopped.is_some());
+    assert!(shop.buyer(BUYER).stopped.is_some());
+    lift(&mut shop, Whom::Address(address("Buyer@Example.com")));
+    assert!(shop.buyer(BUYER).stopped.is_none() && shop.purchase("cs_4").stopped.is_some());
+    // Of a hand nothing stays; of an event its id, which may come again.
+    lift(&mut shop, Whom::Session(sid("cs_6")));
+    lift(&mut shop, Whom::Session(sid("cs_8")));
+    assert_eq!(shop.ledger.loose_stops, [loose(), LooseStop { lifted: Some(later(2)), ..waits }]);
+    // A hand that stops it again does so.
+    shop.mark(Whom::Session(sid("cs_8")), MarkKind::Stopped, later(3));
+    assert_eq!(shop.ledger.loose_stops.iter().filter(|stop| stop.is_in_force()).count(), 2);
+}
+
+#[test]
+fn r7_a_lifted_stop_opens_nothing_that_may_have_been_sent_or_was_closed_for_another_reason() {
+    let at = later(1);
+    let reopened = [Fact::Reopened { key: key("cs_1", D14) }];
+    for (state, opens) in [
+        (closed(at, CloseReason::Stopped), true),
+        (closed(at, CloseReason::Started), false),
+        (closed(at, CloseReason::UnknownResult), false),
+        (closed_after(at, at, CloseReason::Stopped), false),
+        (plan(at), false),
+        (sent(at), false),
+        (refused(1, at), false),
+    ] {
+        let mut shop = Shop::new();
+        let purchase = purchase("cs_1", paid_at()).with(D14, state.clone());
+        shop.record(&[Fact::Admitted { purchase: Box::new(purchase) }]);
+        shop.record(&reopened);
+        let now = shop.purchase("cs_1").steps.d14.clone();
+        assert_eq!(now, if opens { StepState::pending() } else { state });
+    }
+}
+
+#[test]
 fn r12_an_accepted_clock_lowers_what_stepmail_recorded_and_not_what_others_said() {
     let mut shop = Shop { ledger: ledger() };
     shop.mark(Whom::Address(address(BUYER)), MarkKind::Stopped, later(500));
     shop.mark(Whom::Address(address(BUYER)), MarkKind::Started, later(500));
+    for whom in [Whom::Address(address(BUYER)), Whom::Session(sid("cs_1"))] {
+        shop.mark(whom, MarkKind::Outcome, later(500));
+    }
     shop.record(&[
         Fact::Unknown { key: key("cs_1", D3), at: later(85) },
         Fact::Allowed { at: later(500), mails: 3 },

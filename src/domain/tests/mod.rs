@@ -7,6 +7,7 @@ mod adopt;
 mod decide;
 mod fact;
 mod properties;
+mod settle;
 
 use super::decide::{Decision, decide as ask};
 use super::event::{Checkout, Incoming, Payment, StopSignal, StopTarget};
@@ -71,6 +72,7 @@ fn buyer(purchases: impl IntoIterator<Item = Purchase>) -> Buyer {
         paused: None,
         started: None,
         bought_before: None,
+        outcome: None,
         events: Vec::new(),
         purchases: purchases.into_iter().collect(),
     }
@@ -93,6 +95,7 @@ fn purchase(session: &str, paid_at: Timestamp) -> Purchase {
         stopped: None,
         started: None,
         marked_repurchase: None,
+        outcome: None,
         steps: Steps::pending(),
     }
 }
