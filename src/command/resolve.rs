@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::cli::Resolve;
 use crate::clock::Clock;
+use crate::domain::adopt::settled;
 use crate::domain::decide::closes;
-use crate::domain::fact::Fact;
+use crate::domain::fact::{Fact, apply};
 use crate::domain::ids::{IdempotencyKey, SessionId, Step};
 use crate::domain::ledger::{CloseReason, Ledger, StepState};
 use crate::domain::settle::{Becomes, Found, Refusal, Settlement, resolve as settle, unsettled_between};
@@ -53,6 +54,14 @@ pub(super) fn resolve(asked: &Resolve, place: &Place, style: Style, clock: &Cloc
     }
     if refused.is_empty() {
         answer.changed = !facts.is_empty();
+        let mut after = desk.ledger().clone();
+        for fact in &facts {
+            // Each was found for this very ledger.
+            let _ = apply(&mut after, fact);
+        }
+        if answer.changed {
+            facts.extend(settled(&after));
+        }
         desk.record(&facts)?;
         let of: BTreeSet<_> = mails.iter().filter_map(|(s, _)| desk.address_of(s)).collect();
         answer.look_ahead(of.iter().filter_map(|address| desk.ledger().buyers.get(address)), &place.policy);

@@ -75,6 +75,29 @@ pub fn doubts(ledger: &Ledger, gap: Gap, policy: &Policy) -> Vec<Fact> {
     facts
 }
 
+/// The matters of an adoption of which every mail was settled since, by `resolve` or by a stop.
+#[must_use]
+pub fn settled(ledger: &Ledger) -> Vec<Fact> {
+    let in_doubt = |state: &StepState| {
+        matches!(state, StepState::Closed { reason: CloseReason::UnknownResult, attempt: Some(_), .. })
+    };
+    let is_open = |matter: &Matter| match &matter.session {
+        Some(session) => ledger
+            .buyers
+            .purchase(session)
+            .is_some_and(|(_, purchase)| purchase.steps.iter().any(|(_, state)| in_doubt(state))),
+        // Those that were closed at the adoption itself.
+        None => steps(ledger).any(|(_, _, state)| {
+            in_doubt(state) && matches!(state, StepState::Closed { at, .. } if *at == matter.at)
+        }),
+    };
+    let adopted = ledger.matters.iter().filter(|matter| matter.kind == MatterKind::Adopted);
+    adopted
+        .filter(|matter| !is_open(matter))
+        .map(|matter| Fact::MatterOver { kind: matter.kind, subject: matter.subject.clone() })
+        .collect()
+}
+
 /// What a stop, a start or a repurchase closes anyway did not leave either: those were known before.
 fn is_in_doubt(buyer: &Buyer, purchase: &Purchase, step: Step, gap: Gap, policy: &Policy) -> bool {
     let planned = matches!(purchase.steps.get(step), StepState::Planned { .. });

@@ -10,6 +10,7 @@ mod guards;
 mod hand;
 mod intake;
 mod lock;
+mod mending;
 mod moving;
 mod readme;
 mod rules;

@@ -7,7 +7,7 @@ use crate::shop::{Ran, STEPMAIL, Shop};
 const README: &str = include_str!("../../README.md");
 
 /// The fenced block that follows a marker.
-fn block(marker: &str) -> &'static str {
+pub(crate) fn block(marker: &str) -> &'static str {
     let (_, after) =
         README.split_once(&format!("<!-- {marker} -->\n")).unwrap_or_else(|| panic!("no <!-- {marker} -->"));
     let (_, inside) = after.split_once('\n').unwrap();
