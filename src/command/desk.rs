@@ -9,8 +9,10 @@ use crate::cli::How;
 use crate::clock::Clock;
 use crate::domain::decide::decide;
 use crate::domain::fact::{Fact, Whom};
+use crate::domain::guard::{Held, guard};
 use crate::domain::ids::{BuyerId, SessionId};
 use crate::domain::ledger::{Buyer, Ledger, Waiting};
+use crate::domain::matter::MatterKind;
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
@@ -19,13 +21,18 @@ use crate::report::{Style, print, print_json};
 use crate::run::{Book, DryBook};
 use crate::store::{LockedLedger, StoreError};
 
-use super::Place;
+use super::{Place, Refused, Seen};
 
 /// More lines than this of what the next run will do are not read by anybody.
 const NEXT_MAX: usize = 20;
 
 /// The ledger a hand command works on.
-pub(super) enum Desk {
+pub(super) struct Desk {
+    book: Hold,
+    seen: Seen,
+}
+
+enum Hold {
     /// This command alone may change it.
     Locked(Box<LockedLedger>),
     /// A copy in memory.
@@ -36,42 +43,49 @@ impl Desk {
     /// Opens the ledger: under the lock, or for a dry run without.
     pub(super) fn open(place: &Place, how: How, clock: &Clock, style: Style) -> Result<Self, StoreError> {
         Ok(if how.dry_run {
-            Self::Dry(Box::new(DryBook::new(place.view()?)))
+            let view = place.view()?;
+            Self { seen: Seen::in_view(&view), book: Hold::Dry(Box::new(DryBook::new(view))) }
         } else {
-            Self::Locked(Box::new(place.lock(how.wait.seconds, clock, style)?))
+            let book = place.lock(how.wait.seconds, clock, style)?;
+            Self { seen: Seen::of(&book), book: Hold::Locked(Box::new(book)) }
         })
     }
 
-    fn book(&mut self) -> &mut dyn Book {
-        match self {
-            Self::Locked(book) => &mut **book,
-            Self::Dry(book) => &mut **book,
-        }
+    /// Refuses a clock that a run would not close or send by (R12), where `now` decides what is over.
+    pub(super) fn trust(&self, place: &Place, clock: &Clock) -> Result<(), Refused> {
+        let held = guard(self.ledger(), &self.seen.known(&place.transport, clock, false), clock.now());
+        let of_clock = |held: &&Held| matches!(held.kind, MatterKind::ClockBehind | MatterKind::ClockAhead);
+        held.iter().find(of_clock).map_or(Ok(()), |held| {
+            Err(Refused {
+                why: format!("whether a window is over is read off the clock, and {}", held.text),
+                next: "do that first".to_owned(),
+            })
+        })
     }
 
     pub(super) fn ledger(&self) -> &Ledger {
-        match self {
-            Self::Locked(book) => book.ledger(),
-            Self::Dry(book) => Book::ledger(&**book),
+        match &self.book {
+            Hold::Locked(book) => book.ledger(),
+            Hold::Dry(book) => Book::ledger(&**book),
         }
     }
 
     /// Records facts together, or none of them.
     pub(super) fn record(&mut self, facts: &[Fact]) -> Result<(), StoreError> {
-        self.book().record(facts)
+        match &mut self.book {
+            Hold::Locked(book) => book.record(facts),
+            Hold::Dry(book) => book.record(facts),
+        }
     }
 
     /// Writes the new version of the ledger and lets the lock go.
     pub(super) fn finish(self) -> Result<(), StoreError> {
-        match self {
-            Self::Dry(_) => Ok(()),
-            Self::Locked(book) => {
-                for note in book.finish(None)?.notes {
-                    tracing::warn!("{note}");
-                }
-                Ok(())
+        if let Hold::Locked(book) = self.book {
+            for note in book.finish(None)?.notes {
+                tracing::warn!("{note}");
             }
         }
+        Ok(())
     }
 
     /// Whose a session is.

@@ -21,6 +21,7 @@ type Mail = (SessionId, Step);
 
 pub(super) fn resolve(asked: &Resolve, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let mut desk = Desk::open(place, asked.how, clock, style)?;
+    desk.trust(place, clock)?;
     let now = clock.now();
     let mut answer = Answer::new("resolve", place, asked.how, now)?;
     let found = match &asked.sent {

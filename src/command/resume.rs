@@ -14,6 +14,7 @@ use super::{NotKnown, Place, said};
 
 pub(super) fn resume(asked: &Resume, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let mut desk = Desk::open(place, asked.how, clock, style)?;
+    desk.trust(place, clock)?;
     let now = clock.now();
     let mut answer = Answer::new("resume", place, asked.how, now)?;
     let known = is_known(desk.ledger(), &asked.who) || is_noted(desk.ledger(), &asked.who);

@@ -498,3 +498,24 @@ fn show_finds_a_mail_by_its_key_and_by_its_message_id() {
             .says("told 2026-10-05");
     }
 }
+
+#[test]
+fn r12_a_clock_far_ahead_lifts_no_stop_that_it_would_then_call_over() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.stepmail(&["mark-stopped", "cs_1", "--now", "2026-10-01T02:00:00Z"]).exits(0);
+    shop.run("2026-10-01T03:00:00Z").exits(0);
+    for wrong in ["2036-10-02T00:00:00Z", "2026-09-01T00:00:00Z"] {
+        let before = shop.kept();
+        let resume = ["resume", "cs_1", "--now", wrong];
+        shop.stepmail(&resume).exits(1).says("nothing was changed").says("the clock says");
+        shop.stepmail(&[&resume[..], &["--dry-run"]].concat()).exits(1).says("the clock says");
+        shop.stepmail(&["resolve", "pp:cs_1:d3", "--not-sent", "--now", wrong])
+            .exits(1)
+            .says("the clock says");
+        assert_eq!(shop.kept(), before, "{wrong}");
+    }
+    shop.stepmail(&["resume", "cs_1", "--now", "2026-10-02T00:00:00Z"]).exits(0);
+    assert_eq!(shop.steps("cs_1"), ["sent", "pending", "pending", "pending"]);
+}
