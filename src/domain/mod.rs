@@ -7,6 +7,7 @@ pub mod admit;
 pub mod decide;
 pub mod event;
 pub mod fact;
+pub mod forgotten;
 pub mod guard;
 pub mod ids;
 pub mod ledger;

@@ -5,6 +5,7 @@
 mod admit;
 mod decide;
 mod fact;
+mod forgotten;
 mod properties;
 
 use super::decide::{Decision, decide as ask};
