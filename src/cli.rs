@@ -75,6 +75,11 @@ pub enum Command {
     MarkStarted(Hand),
     /// Note that a purchase is a repurchase, or that a buyer bought before this ledger existed: d0 only
     MarkRepurchase(Hand),
+    /// Erase a buyer from everything stepmail keeps
+    ///
+    /// Address, name and mails go from the ledger, its journal and its backup, and from the outbox. What stays are keyed
+    /// hashes in the ledger and the state folder, so that the same purchases start nothing again.
+    Forget(Forget),
 }
 
 /// `init`
@@ -154,6 +159,17 @@ pub struct Hand {
     /// Why, for your own memory
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// `forget`
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// The buyer's mail address, or one of their checkout sessions
+    #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
+    pub who: Whom,
     /// What every hand command can be told
     #[command(flatten)]
     pub how: How,

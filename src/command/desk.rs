@@ -19,6 +19,7 @@ use crate::run::{Book, DryBook};
 use crate::store::{LockedLedger, StoreError};
 
 use super::Place;
+use super::forget::Counts;
 
 /// More lines than this of what the next run will do are not read by anybody.
 const NEXT_MAX: usize = 20;
@@ -95,10 +96,13 @@ pub(super) struct Answer {
     pub(super) changed: bool,
     /// What was changed, or why nothing was.
     pub(super) says: Vec<String>,
+    /// R17: what was erased, where somebody was forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) erased: Option<Counts>,
     /// Which steps the next run closes because of it: `d3 of cs_1: stopped`.
     next_run_closes: Vec<String>,
     /// What the next run does for those concerned, and what comes after.
-    next: Vec<String>,
+    pub(super) next: Vec<String>,
     /// How it ends.
     pub(super) exit: Exit,
 }
@@ -118,6 +122,7 @@ impl Answer {
             dry_run: how.dry_run,
             changed: false,
             says: Vec::new(),
+            erased: None,
             next_run_closes: Vec::new(),
             next: Vec::new(),
             exit: Exit::Done,

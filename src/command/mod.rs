@@ -1,6 +1,7 @@
 //! The subcommands, one file each, and what they have in common.
 
 mod desk;
+mod forget;
 mod ingest;
 mod init;
 mod mark;
@@ -46,6 +47,7 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::MarkRepurchase(hand) => {
             mark::mark(MarkKind::Repurchase, &hand, &Place::find(&cli.global)?, style, &clock)
         }
+        Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global)?, style, &clock),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod crash;
+mod forget;
 mod guards;
 mod hand;
 mod intake;
