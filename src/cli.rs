@@ -89,6 +89,11 @@ pub enum Command {
     Resume(Resume),
     /// Say what became of mails whose result is unknown, and try rejected ones again
     Resolve(Resolve),
+    /// Erase a buyer from everything stepmail keeps
+    ///
+    /// Address, name and mails go from the ledger, its journal and its backup, and from the outbox. What stays are keyed
+    /// hashes in the ledger and the state folder, so that the same purchases start nothing again.
+    Forget(Forget),
 }
 
 /// `init`
@@ -223,6 +228,17 @@ pub enum Trial {
 #[derive(Debug, Args)]
 pub struct Resume {
     /// A mail address or a checkout session; only its own stop is lifted
+    #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
+    pub who: Whom,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// `forget`
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// The buyer's mail address, or one of their checkout sessions
     #[arg(value_name = "EMAIL|SESSION", value_parser = whom)]
     pub who: Whom,
     /// What every hand command can be told

@@ -299,6 +299,14 @@ pub fn left_overs(path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Whether a file of this name is one that never became what it was to be, or is just being written.
+#[must_use]
+pub fn is_left_over(name: &str) -> bool {
+    name.strip_prefix(TEMPORARY).and_then(|rest| rest.rsplit_once('-')).is_some_and(|(_, random)| {
+        random.len() == RANDOM && random.bytes().all(|b| b.is_ascii_alphanumeric())
+    })
+}
+
 fn temporary_prefix(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     // A name may have 255 bytes at most; a very long one is cut, not refused.
@@ -379,6 +387,9 @@ mod tests {
             File::create(at(name)).unwrap();
         }
         fs::create_dir(at(".stepmail-a-Folder")).unwrap();
+        assert!(
+            is_left_over(".stepmail-a-AbC123") && !is_left_over(".stepmail-a-AbC12") && !is_left_over("a")
+        );
         sweep(&at("a"));
         assert!(!at(".stepmail-a-AbC123").exists());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5, "a sweep took more than its own");

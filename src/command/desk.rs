@@ -21,6 +21,7 @@ use crate::report::{Style, print, print_json};
 use crate::run::{Book, DryBook};
 use crate::store::{LockedLedger, StoreError};
 
+use super::forget::Counts;
 use super::{Place, Refused, Seen};
 
 /// More lines than this of what the next run will do are not read by anybody.
@@ -128,6 +129,9 @@ pub(super) struct Answer {
     pub(super) changed: bool,
     /// What was changed, or why nothing was.
     pub(super) says: Vec<String>,
+    /// R17: what was erased, where somebody was forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) erased: Option<Counts>,
     /// Which steps the next run closes because of it: `d3 of cs_1: stopped`.
     next_run_closes: Vec<String>,
     /// What the next run does for those concerned, and what comes after.
@@ -151,6 +155,7 @@ impl Answer {
             dry_run: how.dry_run,
             changed: false,
             says: Vec::new(),
+            erased: None,
             next_run_closes: Vec::new(),
             next: Vec::new(),
             exit: Exit::Done,

@@ -6,8 +6,10 @@ use crate::clock::Clock;
 use crate::domain::fact::{Fact, Whom};
 use crate::domain::ledger::{Kind, Ledger, MarkKind};
 use crate::domain::settle::stops_to_come;
+use crate::domain::time::Timestamp;
 use crate::exit::Exit;
 use crate::report::Style;
+use crate::store::StoreError;
 
 use super::desk::{Answer, Desk, is_known};
 use super::{Place, said};
@@ -22,6 +24,12 @@ pub(super) fn mark(
     let mut desk = Desk::open(place, hand.how, clock, style)?;
     let mut answer = Answer::new(kind.command(), place, hand.how, clock.now())?;
     let now = clock.now();
+    if is_forgotten(desk.ledger(), &hand.who) {
+        mark_forgotten(kind, hand, &mut desk, &mut answer, now)?;
+        desk.finish()?;
+        answer.print(style);
+        return Ok(answer.exit);
+    }
     let known = is_known(desk.ledger(), &hand.who);
     answer.changed = !is_set(desk.ledger(), &hand.who, kind);
     if answer.changed {
@@ -49,6 +57,44 @@ pub(super) fn mark(
     desk.finish()?;
     answer.print(style);
     Ok(answer.exit)
+}
+
+/// Whether all that is left of whom this concerns are hashes (R17).
+fn is_forgotten(ledger: &Ledger, whom: &Whom) -> bool {
+    let bought_again =
+        matches!(whom, Whom::Address(address) if ledger.buyers.get(&address.buyer()).is_some());
+    !bought_again && ledger.forgotten.person(whom).is_some()
+}
+
+/// Somebody who was forgotten can be stopped, in case they buy again. The rest has no meaning any more.
+fn mark_forgotten(
+    kind: MarkKind,
+    hand: &Hand,
+    desk: &mut Desk,
+    answer: &mut Answer,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let who = said(&hand.who);
+    let Some(person) = desk.ledger().forgotten.person(&hand.who).cloned() else { return Ok(()) };
+    let forgotten = match hand.who {
+        Whom::Address(_) => format!("{who} was forgotten at {}", person.at),
+        Whom::Session(_) => format!("the buyer of {who} was forgotten at {}", person.at),
+    };
+    answer.says.push(match (kind, &hand.who, person.address) {
+        (MarkKind::Stopped, Whom::Address(_), Some(address)) if person.stopped.is_none() => {
+            desk.record(&[Fact::ForgottenStopped { address, at: now, event: None }])?;
+            answer.changed = true;
+            format!("{forgotten}; from now on a new purchase gets nothing, and is told")
+        }
+        (MarkKind::Stopped, Whom::Address(_), _) => {
+            format!("{forgotten}, and is stopped: a new purchase gets nothing, and is told; nothing changed")
+        }
+        (MarkKind::Repurchase, Whom::Address(_), _) => {
+            format!("{forgotten}: a new purchase counts as a repurchase as it is; nothing changed")
+        }
+        _ => format!("{forgotten}: nothing is sent for what was bought before; nothing changed"),
+    });
+    Ok(())
 }
 
 fn in_words(kind: MarkKind, whom: &Whom) -> &'static str {

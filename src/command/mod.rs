@@ -3,6 +3,7 @@
 mod adopt;
 mod check;
 mod desk;
+mod forget;
 mod ingest;
 mod init;
 mod mark;
@@ -58,6 +59,7 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         }
         Command::Resume(asked) => resume::resume(&asked, &Place::find(&cli.global)?, style, &clock),
         Command::Resolve(asked) => resolve::resolve(&asked, &Place::find(&cli.global)?, style, &clock),
+        Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global)?, style, &clock),
     }
 }
 

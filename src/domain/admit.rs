@@ -249,6 +249,7 @@ impl Clerk {
         excerpt.loose_stops.clone_from(&ledger.loose_stops);
         excerpt.loose_marks.clone_from(&ledger.loose_marks);
         excerpt.matters.clone_from(&ledger.matters);
+        excerpt.forgotten.clone_from(&ledger.forgotten);
         Self { ledger: excerpt, known, now, intake: Intake::default() }
     }
 
@@ -268,6 +269,21 @@ impl Clerk {
     /// R2: whether this event is new. One id for two sessions is a slip that must not swallow a buyer in silence.
     fn is_news(&mut self, checkout: &Checkout) -> bool {
         let session = &checkout.session;
+        // R17: what was forgotten starts nothing again, and leaves nothing behind.
+        if self.ledger.forgotten.knows_session(session) {
+            self.intake.counts.duplicates += 1;
+            return false;
+        }
+        if self.ledger.forgotten.knows_id(checkout.event.as_str()) {
+            let text = format!(
+                "session {session} came with the id of an event that was taken in before, for somebody who was \
+                 forgotten; it was not admitted and gets no mails; if it is a purchase of its own, give its event an id \
+                 of its own"
+            );
+            self.intake.counts.invalid += 1;
+            self.tell(MatterKind::Conflict, session.as_str(), Some(&session.clone()), text);
+            return false;
+        }
         match self.known.get(&checkout.event) {
             None => {
                 self.known.insert(checkout.event.clone(), Some(session.clone()));
@@ -434,7 +450,9 @@ impl Clerk {
             .filter(|mark| mark.session == session)
             .map(|mark| mark.mark)
             .collect();
-        let bought = buyer.is_some_and(|buyer| !buyer.purchases.is_empty() || buyer.bought_before.is_some());
+        let was_forgotten = self.ledger.forgotten.knows_address(&email.buyer());
+        let bought = was_forgotten
+            || buyer.is_some_and(|buyer| !buyer.purchases.is_empty() || buyer.bought_before.is_some());
         let kind = if checkout.at < self.ledger.go_live {
             Kind::History
         } else if bought || marks.contains(&MarkKind::Repurchase) {
@@ -442,7 +460,10 @@ impl Clerk {
         } else {
             Kind::First
         };
-        let buyer_stopped = buyer.is_some_and(|buyer| buyer.stopped.is_some());
+        // R17: a stop outlives being forgotten.
+        let stopped_before = self.ledger.forgotten.stopped(&email.buyer());
+        let buyer_stopped = stopped_before.is_some() || buyer.is_some_and(|buyer| buyer.stopped.is_some());
+        let address = email.clone();
         let kept_stops = self.loose_stops_of(&session, &checkout.refs, checkout.at);
         let mut steps = steps_at_admission(kind, buyer_stopped || !kept_stops.is_empty(), self.now);
         let doubted = self.doubt(&mut steps, checkout.at);
@@ -480,6 +501,9 @@ impl Clerk {
             Kind::First | Kind::Repurchase => self.intake.counts.purchases += 1,
         }
         self.tell_of_doubts(&session, &doubted);
+        if let Some(at) = stopped_before {
+            self.mark_stopped(Whom::Address(address), at, Some("asked".to_owned()), None);
+        }
         self.link_marks(&session);
         for (link, stop) in kept_stops {
             self.mark_stopped(
@@ -541,9 +565,13 @@ impl Clerk {
     }
 
     fn loose_stops_of(&self, session: &SessionId, refs: &Refs, paid_at: Timestamp) -> Vec<(Link, LooseStop)> {
-        let linked = |stop: &LooseStop| match &stop.session {
-            Some(named) => (named == session).then_some(Link::Exact),
-            None => link(refs, paid_at, &stop.refs, stop.at),
+        let hidden = self.ledger.forgotten.hidden_refs(refs);
+        let linked = |stop: &LooseStop| {
+            if let Some(named) = &stop.session {
+                return (named == session).then_some(Link::Exact);
+            }
+            let by = |refs: &Refs| link(refs, paid_at, &stop.refs, stop.at);
+            by(refs).max(hidden.as_ref().and_then(by))
         };
         let in_force = self.ledger.loose_stops.iter().filter(|stop| stop.is_in_force());
         in_force.filter_map(|stop| Some((linked(stop)?, stop.clone()))).collect()
@@ -559,7 +587,7 @@ impl Clerk {
     }
 
     fn stop(&mut self, stop: StopSignal) {
-        if self.known.contains_key(&stop.event) {
+        if self.known.contains_key(&stop.event) || self.of_the_forgotten(&stop) {
             self.intake.counts.duplicates += 1;
             return;
         }
@@ -568,6 +596,15 @@ impl Clerk {
         let event = Some(stop.event.clone());
         let reason = Some(stop.reason.clone());
         match stop.target {
+            StopTarget::Buyer(address) if self.ledger.buyers.get(&address.buyer()).is_none() => {
+                match self.ledger.forgotten.address_hash(&address.buyer()) {
+                    Some(address) => {
+                        let event = self.ledger.forgotten.id_hash(stop.event.as_str());
+                        self.found(Fact::ForgottenStopped { address, at: stop.at, event });
+                    }
+                    None => self.mark_stopped(Whom::Address(address), stop.at, reason, event),
+                }
+            }
             StopTarget::Buyer(address) => {
                 self.mark_stopped(Whom::Address(address), stop.at, reason, event);
             }
@@ -590,13 +627,47 @@ impl Clerk {
                 // The purchase that it names exactly, or another of this customer, may still come.
                 if link == Link::Customer {
                     let kept = LooseStop { at: stop.at, reason, event, session: None, refs, lifted: None };
+                    let kept = self.ledger.forgotten.hidden(&kept).unwrap_or(kept);
                     self.found(Fact::StopKept { stop: Box::new(kept) });
                 }
             }
         }
     }
 
+    /// R17: whether a stop is of what was forgotten, and of nothing else: there is nothing left to stop.
+    fn of_the_forgotten(&self, stop: &StopSignal) -> bool {
+        let forgotten = &self.ledger.forgotten;
+        if forgotten.is_empty() {
+            return false;
+        }
+        if forgotten.knows_id(stop.event.as_str()) {
+            return true;
+        }
+        // It was kept with its ids hashed, and may have found its purchase since.
+        if let Some(hidden) = forgotten.hidden_event(&stop.event) {
+            let mut purchases = self.ledger.buyers.all().iter().flat_map(|buyer| &buyer.purchases);
+            if self.ledger.loose_stops.iter().any(|kept| kept.event.as_ref() == Some(&hidden))
+                || purchases.any(|purchase| purchase.events.contains(&hidden))
+            {
+                return true;
+            }
+        }
+        match &stop.target {
+            StopTarget::Session(session) => forgotten.knows_session(session),
+            StopTarget::Buyer(_) => false,
+            StopTarget::Refs(refs) => {
+                let exact = self.sessions_of(refs, stop.at).is_some_and(|(link, _)| link == Link::Exact);
+                !exact && forgotten.knows_purchase(refs)
+            }
+        }
+    }
+
     fn keep_unlinked(&mut self, stop: LooseStop) {
+        if let Some(hidden) = self.ledger.forgotten.hidden(&stop) {
+            // It names a customer who was forgotten: most likely a purchase of then. One that the customer makes anew
+            // is stopped by it when it comes; nobody needs to be told.
+            return self.found(Fact::StopKept { stop: Box::new(hidden) });
+        }
         let (event, reason) = (stop.event.clone(), stop.reason.clone().unwrap_or_default());
         let session = stop.session.clone();
         self.found(Fact::StopKept { stop: Box::new(stop) });
@@ -625,6 +696,9 @@ impl Clerk {
 
     fn partial_refund(&mut self, partial: &StopSignal) {
         self.intake.counts.ignored += 1;
+        if self.of_the_forgotten(partial) {
+            return;
+        }
         let sessions = match &partial.target {
             StopTarget::Refs(refs) => {
                 self.sessions_of(refs, partial.at).map_or(Vec::new(), |(_, sessions)| sessions)

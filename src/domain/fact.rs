@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::Checkout;
+use super::forgotten::KeyedHash;
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
     Allowed, CloseReason, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind, OUTBOX,
@@ -58,6 +59,16 @@ pub enum Fact {
         /// The event that said so, if one did.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event: Option<EventId>,
+    },
+    /// R7, R17: somebody who was forgotten is stopped. The address does not come back for that.
+    ForgottenStopped {
+        /// The hash of the address.
+        address: KeyedHash,
+        /// When it was set, or happened.
+        at: Timestamp,
+        /// The hash of the event that said so, if one did.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        event: Option<KeyedHash>,
     },
     /// A stop of a purchase that is not known yet.
     StopKept {
@@ -250,6 +261,7 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
             set_mark(ledger, whom, *mark, &Mark { at: *at, reason: reason.clone() }, event.as_ref());
         }
         Fact::Resumed { whom, at } => lift(ledger, whom, *at),
+        Fact::ForgottenStopped { address, at, event } => ledger.forgotten.stop(*address, *at, *event),
         Fact::StopKept { stop } => {
             if !ledger.loose_stops.contains(stop) {
                 ledger.loose_stops.push((**stop).clone());

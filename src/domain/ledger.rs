@@ -10,6 +10,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::event::{Amount, Checkout};
+use super::forgotten::Forgotten;
 use super::ids::{Address, BuyerId, EventId, SessionId, Step};
 use super::matter::{Matter, MatterKind};
 use super::time::Timestamp;
@@ -66,6 +67,9 @@ pub struct Ledger {
     /// What a human must know.
     #[serde(default)]
     pub matters: Vec<Matter>,
+    /// R17: keyed hashes of the people who were forgotten.
+    #[serde(default, skip_serializing_if = "Forgotten::is_empty")]
+    pub forgotten: Forgotten,
 }
 
 /// Who ran this ledger last, and when.
@@ -722,6 +726,60 @@ impl Buyers {
     }
 }
 
+/// What [`Buyers::take_out`] took.
+#[derive(Debug, Default)]
+pub(super) struct TakenOut {
+    /// Who is gone. Their purchases are not in it.
+    pub(super) people: Vec<Buyer>,
+    /// How many purchases.
+    pub(super) purchases: usize,
+}
+
+impl Buyers {
+    /// R17: takes out purchases, and the people of whom none is left because of that, or who are `nobody` and have none.
+    /// Of those who stay, the `event`s are taken out.
+    pub(super) fn take_out(
+        &mut self,
+        gone: impl Fn(&Purchase) -> bool,
+        event: impl Fn(&EventId) -> bool,
+        nobody: impl Fn(&Buyer) -> bool,
+    ) -> TakenOut {
+        let mut taken = TakenOut::default();
+        let mut kept = Vec::with_capacity(self.list.len());
+        for mut buyer in std::mem::take(&mut self.list) {
+            let before = buyer.purchases.len();
+            buyer.purchases.retain(|purchase| !gone(purchase));
+            let theirs = before - buyer.purchases.len();
+            taken.purchases += theirs;
+            if buyer.purchases.is_empty() && (theirs > 0 || nobody(&buyer)) {
+                taken.people.push(buyer);
+                continue;
+            }
+            if theirs > 0 {
+                buyer.events.retain(|id| !event(id));
+            }
+            kept.push(buyer);
+        }
+        self.list = kept;
+        if taken.purchases > 0 || !taken.people.is_empty() {
+            self.index();
+        }
+        taken
+    }
+
+    /// Finds everybody anew after some were taken out.
+    fn index(&mut self) {
+        self.by_address.clear();
+        self.by_session.clear();
+        for (b, buyer) in self.list.iter().enumerate() {
+            self.by_address.insert(buyer.address.clone(), b);
+            for (p, purchase) in buyer.purchases.iter().enumerate() {
+                self.by_session.insert(purchase.session.clone(), (b, p));
+            }
+        }
+    }
+}
+
 impl Serialize for Buyers {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         self.list.serialize(s)
@@ -754,6 +812,7 @@ impl Ledger {
             loose_stops: Vec::new(),
             loose_marks: Vec::new(),
             matters: Vec::new(),
+            forgotten: Forgotten::default(),
         }
     }
 

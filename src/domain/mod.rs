@@ -8,6 +8,7 @@ pub mod adopt;
 pub mod decide;
 pub mod event;
 pub mod fact;
+pub mod forgotten;
 pub mod guard;
 pub mod ids;
 pub mod ledger;

@@ -3,13 +3,13 @@
 //! As safe to ask twice as the real thing: a file is put in place whole and only if absent, so the first one stands.
 //! Notices to the operator lie in `notices/`, apart from what buyers get.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::mime::{self, KEY_HEADER};
 use super::{FreezeError, Message, Transport};
-use crate::disk::{self, Created};
+use crate::disk::{self, Created, FileError, Naming as _};
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::ledger::{Frozen, OUTBOX};
 use crate::domain::outcome::Outcome;
@@ -43,6 +43,80 @@ impl Outbox {
             IdempotencyKey::Step(..) => self.dir.join(name),
         }
     }
+}
+
+/// What [`Outbox::erase`] came to.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// How many mails and notices were removed, or would be.
+    pub mails: usize,
+    /// What could not be looked at or removed.
+    pub failures: Vec<FileError>,
+}
+
+impl Outbox {
+    /// R17: removes the mails that are `theirs`, the notices about them, and what a dead run left half-written. To be
+    /// called under the ledger's lock. With `dry` nothing is removed.
+    ///
+    /// A mail is known by its name, or where that was cut, by its header. What has neither is half a mail of a run that
+    /// died, and of no use to anybody.
+    #[must_use]
+    pub fn erase(&self, theirs: &dyn Fn(&IdempotencyKey) -> bool, dry: bool) -> Swept {
+        let mut swept = Swept::default();
+        for folder in [self.dir.clone(), self.dir.join("notices")] {
+            erase_in(&folder, theirs, dry, &mut swept);
+        }
+        swept
+    }
+}
+
+fn erase_in(folder: &Path, theirs: &dyn Fn(&IdempotencyKey) -> bool, dry: bool, swept: &mut Swept) {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        read => read.naming("look into", folder),
+    };
+    let entries = match entries {
+        Ok(entries) => entries,
+        Err(error) => return swept.failures.push(error),
+    };
+    let mut removed = false;
+    for entry in entries {
+        let path = match entry.naming("look into", folder) {
+            Ok(entry) => entry.path(),
+            Err(error) => return swept.failures.push(error),
+        };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let unfinished = disk::is_left_over(name);
+        let key = match named(name) {
+            Some(key) => Some(key),
+            None if unfinished => key_within(&path),
+            None => continue,
+        };
+        if !key.as_ref().map_or(unfinished, theirs) {
+            continue;
+        }
+        if !dry && let Err(source) = fs::remove_file(&path) {
+            swept.failures.push(FileError { doing: "remove", path, source });
+            continue;
+        }
+        removed = !dry;
+        swept.mails += usize::from(!unfinished);
+    }
+    if removed && let Err(error) = disk::sync_folder_of(&folder.join("any")) {
+        swept.failures.push(error);
+    }
+}
+
+/// The mail that a file's name says it is: `pp.cs_123.d3.eml`.
+fn named(name: &str) -> Option<IdempotencyKey> {
+    name.strip_suffix(".eml")?.replacen('.', ":", 2).parse().ok()
+}
+
+/// The mail that a file's header says it is.
+fn key_within(path: &Path) -> Option<IdempotencyKey> {
+    let mut head = Vec::new();
+    File::open(path).ok()?.take(HEAD_MAX).read_to_end(&mut head).ok()?;
+    mime::header(&String::from_utf8_lossy(&head), KEY_HEADER)?.parse().ok()
 }
 
 impl Transport for Outbox {

@@ -111,3 +111,37 @@ fn bytes_of_another_transport_or_another_key_are_not_sent() {
     assert!(!trial.file("").exists());
     assert_eq!((outbox.name(), outbox.retention()), ("outbox", Retention::Forever));
 }
+
+#[test]
+fn r17_mails_of_one_buyer_go_and_what_a_dead_run_left_of_them_and_all_others_stay() {
+    let trial = Trial::new();
+    let long = format!("cs_live_{}", "a".repeat(60));
+    let [hers, others] = [format!("{long}1"), format!("{long}2")];
+    for key in [
+        format!("pp:{hers}:d0"),
+        format!("pp:{others}:d0"),
+        format!("pp:notice:conflict.{hers}.1"),
+        "pp:notice:brake.run.1".into(),
+    ] {
+        accepted(trial.send(&key, "s"));
+    }
+    // Names this long are cut, so only the header tells whose they were; the last one died before it.
+    let half = |random: &str, text: &str| {
+        let name = format!(".stepmail-pp.{long}-{random}").chars().take(60).collect::<String>();
+        disk::create(&trial.file(&format!("{name}-{random}")), text.as_bytes(), 0o600).unwrap();
+    };
+    half("AbC123", &format!("X-Stepmail-Key: pp:{hers}:d3\r\n\r\nDear"));
+    half("AbC124", &format!("X-Stepmail-Key: pp:{others}:d3\r\n\r\nDear"));
+    half("AbC125", "Date: to");
+    disk::create(&trial.file("notes.txt"), hers.as_bytes(), 0o600).unwrap();
+    let count = || {
+        fs::read_dir(trial.file("")).unwrap().count() + fs::read_dir(trial.file("notices")).unwrap().count()
+    };
+    let theirs = |key: &IdempotencyKey| key.to_string().contains(&hers);
+    assert_eq!((trial.outbox().erase(&theirs, true).mails, count()), (2, 9));
+    let swept = trial.outbox().erase(&theirs, false);
+    assert!(swept.failures.is_empty());
+    assert_eq!((swept.mails, count()), (2, 5));
+    assert!(trial.file(&format!("pp.{others}.d0.eml")).exists() && trial.file("notes.txt").exists());
+    assert_eq!(Outbox::new(trial.folder.path().join("none")).erase(&theirs, false).mails, 0);
+}

@@ -19,13 +19,13 @@ use crate::domain::event::{Incoming, Invalid};
 
 /// How many broken documents may be searched to the end of the input for where they go wrong. Afterwards each is looked
 /// at only up to the next line where one can begin: otherwise a large file of nothing but `[` would take for ever.
-const LONG_SEARCHES_MAX: usize = 16;
+pub(super) const LONG_SEARCHES_MAX: usize = 16;
 
 /// What is wrong where neither an object nor a list begins.
 const EXPECTED: &str = "expected an event object or a list";
 
 /// How deep lists and pages may stand in each other (`jq --slurp` over pages makes two).
-const LISTS_MAX: usize = 4;
+pub(super) const LISTS_MAX: usize = 4;
 
 /// Reads one event file. `livemode` is the setting: Stripe's events of the other mode are counted and dropped.
 ///
@@ -81,7 +81,7 @@ fn not_utf8(name: &str, bytes: &[u8], at: usize) -> SourceError {
 }
 
 /// Whether this is UTF-16 or UTF-32: by its mark, or by every other byte of the beginning being zero.
-fn is_wide(bytes: &[u8]) -> bool {
+pub(super) fn is_wide(bytes: &[u8]) -> bool {
     match bytes {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 0, 0xfe, 0xff, ..] => true,
         [a, 0, b, 0, ..] | [0, a, 0, b, ..] => *a != 0 && *b != 0,
@@ -101,7 +101,8 @@ struct Broken {
     told: bool,
 }
 
-struct Scan<'a> {
+/// A text on the way through it.
+pub(super) struct Scan<'a> {
     name: &'a str,
     text: &'a str,
     livemode: bool,
@@ -116,7 +117,7 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(name: &'a str, text: &'a str, livemode: bool, lossy: bool) -> Self {
+    pub(super) fn new(name: &'a str, text: &'a str, livemode: bool, lossy: bool) -> Self {
         Self {
             name,
             text,
@@ -191,14 +192,14 @@ impl<'a> Scan<'a> {
     }
 
     /// The first byte from `at` on that is not white space, and its place.
-    fn next_visible(&self, at: usize) -> Option<(usize, u8)> {
+    pub(super) fn next_visible(&self, at: usize) -> Option<(usize, u8)> {
         let rest = self.text.as_bytes().get(at..)?;
         let skip = rest.iter().position(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'))?;
         Some((at + skip, rest[skip]))
     }
 
     /// The offset behind the line that holds `at`.
-    fn line_end(&self, at: usize) -> usize {
+    pub(super) fn line_end(&self, at: usize) -> usize {
         self.text[at..].find('\n').map_or(self.text.len(), |found| at + found + 1)
     }
 
@@ -218,7 +219,7 @@ impl<'a> Scan<'a> {
     /// Where reading can go on after the broken document at `at`: the next line that begins with `{` or `[` no deeper
     /// than this one did, so that the inside of an indented document is not taken for further documents. If it broke on
     /// its own first line (JSON lines), the next line at all that does not look like the inside of a document.
-    fn next_beginning(&self, at: usize, on_its_line: bool) -> usize {
+    pub(super) fn next_beginning(&self, at: usize, on_its_line: bool) -> usize {
         let depth = at - self.line_start(at);
         let mut end = self.line_end(at);
         while end < self.text.len() {
@@ -239,15 +240,20 @@ impl<'a> Scan<'a> {
         end
     }
 
-    /// Sets the broken document at `at` aside and says where to go on.
-    fn set_aside(&mut self, at: usize, error: &serde_json::Error) -> usize {
+    /// Where the broken document at `at` goes wrong, by line and column from there, and where reading can go on.
+    pub(super) fn broken(&self, at: usize, error: &serde_json::Error) -> (usize, usize, usize) {
         let (mut line, mut column) = (error.line(), error.column());
         if column == 0 && line > 1 {
             // The parser has stepped over the line break that it complains of.
             line -= 1;
             column = self.text[at..].split('\n').nth(line - 1).map_or(0, str::len) + 1;
         }
-        let end = self.next_beginning(at, line == 1);
+        (line, column, self.next_beginning(at, line == 1))
+    }
+
+    /// Sets the broken document at `at` aside and says where to go on.
+    fn set_aside(&mut self, at: usize, error: &serde_json::Error) -> usize {
+        let (line, column, end) = self.broken(at, error);
         let why = json::without_place(error);
         self.note(at, end, || (why.clone(), line, column));
         let only_brackets = |byte| matches!(byte, b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n');

@@ -4,6 +4,7 @@
 //! One bad line or object never blocks the rest (C007); it becomes [`Incoming::Invalid`] with a subject that stays the
 //! same from run to run, so that a human is told once. What the events hold of people never reaches an error text.
 
+pub mod erase;
 pub mod file;
 mod json;
 mod neutral;
@@ -15,6 +16,7 @@ use std::path::Path;
 
 use crate::domain::event::Incoming;
 
+pub use erase::erase;
 pub use file::{parse, read_file, read_stdin};
 pub use spool::Spools;
 

@@ -63,15 +63,20 @@ impl StateFolder {
         }
     }
 
+    /// The folder, whether or not it can be used.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// A file of that name in the folder, if the folder can be used.
     pub(super) fn file(&self, name: &str) -> Option<PathBuf> {
         self.installation.as_ref().map(|_| self.path.join(name))
     }
 }
 
-/// 32 random hex digits.
-pub(super) fn random_id() -> Result<String, StoreError> {
-    let mut bytes = [0; 16];
+/// So many random bytes.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], StoreError> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
         StoreError::new(
             StoreErrorKind::CannotWrite,
@@ -80,7 +85,12 @@ pub(super) fn random_id() -> Result<String, StoreError> {
             String::new(),
         )
     })?;
-    Ok(bytes.iter().fold(String::new(), |mut id, byte| {
+    Ok(bytes)
+}
+
+/// 32 random hex digits.
+pub(super) fn random_id() -> Result<String, StoreError> {
+    Ok(random::<16>()?.iter().fold(String::new(), |mut id, byte| {
         // Writing to a String cannot fail.
         let _ = write!(id, "{byte:02x}");
         id

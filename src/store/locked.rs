@@ -15,10 +15,11 @@ use super::lock::Lock;
 use super::mark::{self, Mark, Told};
 use super::place::Place;
 use super::read::{self, Base, COUNTER_MAX, Snapshot};
-use super::snapshot::{self, Replaced};
-use super::{Found, fit, replay};
+use super::snapshot::{self, Before, Replaced};
+use super::{Forgot, Found, fit, forgotten, replay};
 use crate::disk::{self, FileError, Naming};
-use crate::domain::fact::{Fact, apply};
+use crate::domain::fact::{Fact, Whom, apply};
+use crate::domain::forgotten::Erased;
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::ledger::Ledger;
 use crate::domain::time::Timestamp;
@@ -46,6 +47,11 @@ pub struct LockedLedger {
     base: Base,
     journal: Option<Writer>,
     replayed: bool,
+    /// R17: whether the ledger on disk still holds somebody who was forgotten, or lacks that somebody was: then what is in
+    /// memory must be saved, and the version on disk must not stay.
+    on_disk: Before,
+    /// What was taken out of the ledger when it was loaded.
+    erased: Erased,
     written: bool,
     /// R12: the newest generation known of this ledger, where that is not this one: its journal extends it, or the mark
     /// names it. Nothing is recorded then, by no command: each would bring the old ledger one generation nearer.
@@ -64,7 +70,7 @@ impl LockedLedger {
         mut lock: Lock,
         mut notes: Vec<String>,
     ) -> Result<Self, StoreError> {
-        let loaded = super::load(&place)?;
+        let loaded = super::load(&place, &state)?;
         lock.raise_token(loaded.token)?;
         notes.extend(loaded.notes);
         let nothing_done = |error: FileError| StoreError::file(&error, NOTHING_DONE);
@@ -103,6 +109,8 @@ impl LockedLedger {
             base: loaded.base,
             journal,
             replayed,
+            on_disk: Before::erased_if(loaded.grown || !loaded.erased.is_nothing()),
+            erased: loaded.erased,
             written: false,
             newer,
             beyond: loaded.beyond,
@@ -110,10 +118,11 @@ impl LockedLedger {
             notes,
             broken: false,
         };
-        for path in [&locked.place.ledger, &locked.place.journal, &locked.place.lock] {
+        for path in [&locked.place.ledger, &locked.place.journal, &locked.place.lock, &locked.place.backup] {
             disk::sweep(path);
         }
         locked.state.sweep();
+        forgotten::sweep(&locked.state, locked.ledger.ledger_id.as_deref());
         mark::sweep(&locked.state, locked.ledger.ledger_id.as_deref(), &locked.told_name());
         Ok(locked)
     }
@@ -192,9 +201,13 @@ impl LockedLedger {
                 StoreError::damaged_ledger(&self.place.ledger, &redact(&unfit.to_string()))
             })?;
         }
+        // The newer version's journal may speak of somebody who was forgotten since.
+        let erased = self.ledger.erase_forgotten();
+        self.owe_erasing(!erased.is_nothing());
+        forgotten::keep(&self.state, &self.ledger)?;
         self.ledger.generation = newer + 1;
         self.ledger.lock_token = self.lock.token();
-        match snapshot::replace(&self.place, &self.ledger, &self.base) {
+        match snapshot::replace(&self.place, &self.ledger, &self.base, self.on_disk) {
             Ok(Replaced::Done(base)) => self.base = base,
             Ok(Replaced::Edited) => {
                 return Err(StoreError::new(
@@ -211,6 +224,7 @@ impl LockedLedger {
         }
         self.written = true;
         self.replayed = false;
+        self.on_disk = Before::Kept;
         self.journal = None;
         disk::remove(&self.place.journal).map_err(|error| StoreError::file(&error, STOPPED_HERE))?;
         self.broken = false;
@@ -223,12 +237,13 @@ impl LockedLedger {
         &self.notes
     }
 
-    /// Writes what was replayed from a dead command's journal into a new snapshot. Does nothing where nothing was.
+    /// Writes what was replayed from a dead command's journal into a new snapshot, or what was loaded less the forgotten.
+    /// Does nothing where neither is so.
     ///
     /// # Errors
     /// Those of [`LockedLedger::finish`].
     pub fn consolidate(&mut self) -> Result<(), StoreError> {
-        if !self.replayed || self.newer.is_some() {
+        if !(self.replayed || self.owes_erasing()) || self.newer.is_some() {
             return Ok(());
         }
         self.save()
@@ -246,6 +261,10 @@ impl LockedLedger {
         }
         self.may_record()?;
         self.lock.alive()?;
+        if self.owes_erasing() {
+            // A journal must not extend a snapshot that holds somebody whom its facts take for gone.
+            self.save()?;
+        }
         self.fits(facts)?;
         match self.journal.as_ref().map_or(InPlace::Yes, Writer::in_place) {
             InPlace::Yes => {}
@@ -263,6 +282,8 @@ impl LockedLedger {
         }
         let (facts, ledger_id) = if let Some(id) = &self.ledger.ledger_id {
             (Cow::Borrowed(facts), id.clone())
+        } else if let [Fact::Named { ledger_id }, ..] = facts {
+            (Cow::Borrowed(facts), ledger_id.clone())
         } else {
             let ledger_id = installation::random_id().map_err(StoreError::in_mid_command)?;
             let named = Fact::Named { ledger_id: ledger_id.clone() };
@@ -324,6 +345,50 @@ impl LockedLedger {
             .map_err(|error| StoreError::file(&error, "what was told may be told again"))
     }
 
+    /// R17: forgets a person. Returns none, and changes nothing, where neither the ledger nor its backup nor the list of the
+    /// forgotten knows them.
+    ///
+    /// In this order: the list in the state folder; then ledger, journal and backup, in one snapshot that no journal
+    /// leads to, since no line may be written about somebody who is being erased. Whenever a command dies in between,
+    /// the next one that loads the ledger goes on with it.
+    ///
+    /// # Errors
+    /// [`StoreErrorKind::CannotWrite`] where no list can be kept; then nothing was changed. Else those of
+    /// [`LockedLedger::finish`]: the person may still be in the files, is in no ledger that is loaded, and the next
+    /// command erases them.
+    pub fn forget(&mut self, whom: &Whom, at: Timestamp) -> Result<Option<Forgot>, StoreError> {
+        self.may_record()?;
+        self.lock.alive()?;
+        forgotten::can_keep(&self.state)?;
+        let Some((theirs, before)) = super::find(&self.place, &self.ledger, whom) else { return Ok(None) };
+        if self.ledger.ledger_id.is_none() {
+            // The list is found by the ledger's id, so the id is there before the list.
+            let ledger_id = installation::random_id()?;
+            self.record(&[Fact::Named { ledger_id }])?;
+            self.save()?;
+        }
+        if self.ledger.forgotten.key().is_none() {
+            let key = forgotten::new_key()?;
+            self.ledger.forgotten.take(&key, Vec::new()).map_err(|_| super::lost_key())?;
+        }
+        let is_new = self.ledger.forgotten.remember(&theirs, at);
+        if let Err(error) = forgotten::keep(&self.state, &self.ledger) {
+            // In memory the person is on the list already.
+            self.broken = true;
+            return Err(error);
+        }
+        let erased = self.ledger.erase_forgotten();
+        self.owe_erasing(is_new || !erased.is_nothing());
+        let erased = std::mem::take(&mut self.erased).and(erased);
+        if self.owes_erasing() {
+            self.save()?;
+        } else {
+            self.written |= forgotten::clean_backup(&self.place, &self.ledger, whom)
+                .map_err(|error| StoreError::file(&error, STOPPED_HERE))?;
+        }
+        Ok(Some(Forgot { theirs, before, erased }))
+    }
+
     /// Writes a snapshot if anything was recorded, then the mark, and releases the lock.
     ///
     /// `run` is the `now` of a run; a hand command gives none, and only raises the generation in a mark that is there.
@@ -341,7 +406,7 @@ impl LockedLedger {
             let ledger_id = installation::random_id()?;
             self.record(&[Fact::Named { ledger_id }])?;
         }
-        if self.journal.is_some() {
+        if self.journal.is_some() || self.owes_erasing() {
             self.save()?;
         } else {
             // One that slept while another command went on must not set the mark back.
@@ -357,6 +422,16 @@ impl LockedLedger {
     /// Releases the lock and writes nothing more. What was recorded stays in the journal.
     pub fn abandon(self) {
         self.lock.release();
+    }
+
+    fn owes_erasing(&self) -> bool {
+        self.on_disk == Before::Erased
+    }
+
+    fn owe_erasing(&mut self, owes: bool) {
+        if owes {
+            self.on_disk = Before::Erased;
+        }
     }
 
     fn may_record(&self) -> Result<(), StoreError> {
@@ -400,6 +475,7 @@ impl LockedLedger {
     fn save(&mut self) -> Result<(), StoreError> {
         self.may_record()?;
         self.lock.alive()?;
+        forgotten::keep(&self.state, &self.ledger).map_err(StoreError::in_mid_command)?;
         // An editor that saves all the time must not keep this from ending.
         for _ in 0..5 {
             if self.base.generation >= COUNTER_MAX {
@@ -410,7 +486,7 @@ impl LockedLedger {
             }
             self.ledger.generation = self.base.generation + 1;
             self.ledger.lock_token = self.lock.token();
-            let replaced = snapshot::replace(&self.place, &self.ledger, &self.base);
+            let replaced = snapshot::replace(&self.place, &self.ledger, &self.base, self.on_disk);
             if !matches!(replaced, Ok(Replaced::Done(_))) {
                 self.ledger.generation = self.base.generation;
             }
@@ -419,6 +495,7 @@ impl LockedLedger {
                     self.base = base;
                     self.written = true;
                     self.replayed = false;
+                    self.on_disk = Before::Kept;
                     tracing::debug!(generation = self.base.generation, "snapshot written");
                     return self.remove_journal();
                 }
@@ -458,8 +535,9 @@ impl LockedLedger {
         let taken = self.edited();
         // Whatever is wrong with the edit, this command's view of the ledger is no longer true.
         self.broken = taken.is_err();
-        let Snapshot { ledger, base } = taken.map_err(StoreError::in_mid_command)?;
+        let (Snapshot { ledger, base }, owes_erasing) = taken.map_err(StoreError::in_mid_command)?;
         self.ledger = ledger;
+        self.owe_erasing(owes_erasing);
         self.base = base;
         tracing::info!(
             "the ledger was edited by hand during this command; its facts were added to the edited version"
@@ -472,9 +550,12 @@ impl LockedLedger {
         Ok(())
     }
 
-    fn edited(&self) -> Result<Snapshot, StoreError> {
+    /// The edited ledger with what was recorded, and whether somebody who was forgotten had to be taken out of it.
+    fn edited(&self) -> Result<(Snapshot, bool), StoreError> {
         self.place.check()?;
         let Snapshot { mut ledger, base } = read::snapshot(&self.place.ledger)?;
+        let mut owes_erasing =
+            ledger.ledger_id.is_some() && forgotten::take(&self.place, &self.state, &mut ledger)?;
         // A generation raised by hand is taken as it stands: refusing it would leave a journal that looks contained.
         if base.generation < self.base.generation {
             return Err(StoreError::put_back(&self.place.ledger, base.generation, self.base.generation));
@@ -484,7 +565,9 @@ impl LockedLedger {
             fit(&self.place, &ledger, &contents)?;
             replay(&self.place, &mut ledger, &contents)?;
         }
-        Ok(Snapshot { ledger, base })
+        owes_erasing |= forgotten::take(&self.place, &self.state, &mut ledger)?;
+        owes_erasing |= !ledger.erase_forgotten().is_nothing();
+        Ok((Snapshot { ledger, base }, owes_erasing))
     }
 
     /// Refuses a batch that could not be replayed later: it would make the journal unreadable for every command after.

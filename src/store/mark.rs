@@ -110,7 +110,8 @@ pub(super) fn sweep(state: &StateFolder, ledger_id: Option<&str>, name: &str) {
     mark_file(state, ledger_id).into_iter().chain(told_file(state, name)).for_each(|path| disk::sweep(&path));
 }
 
-fn write_json<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<(), FileError> {
+/// Puts a small JSON file in place.
+pub(super) fn write_json<T: Serialize + ?Sized>(path: &Path, value: &T) -> Result<(), FileError> {
     disk::make_folder(disk::folder_of(path))?;
     let mut bytes = serde_json::to_vec(value).map_err(io::Error::from).naming("write", path)?;
     bytes.push(b'\n');
@@ -125,12 +126,12 @@ fn told_file(state: &StateFolder, name: &str) -> Option<PathBuf> {
     state.file(&format!("{MARKS}/{}.told.json", file_name(name)))
 }
 
-fn nothing_there(error: &io::Error) -> bool {
+pub(super) fn nothing_there(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// An id is a file's name as it stands if it is a plain word; a hand-made one (`…`, `../x`) is named by its hash.
-fn file_name(id: &str) -> String {
+pub(super) fn file_name(id: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     if id.len() <= 64 && id.bytes().all(plain) {
         return id.to_owned();

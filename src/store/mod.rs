@@ -21,12 +21,16 @@
 //! | S8: new snapshot, old mark | the mark lags behind, which no guard minds | the next run's mark |
 //! | S9: no ledger, a temporary file | `init` died | `init` again; the sweep takes the file |
 //! | S10: state folder without id or marks | made anew, exclusively | the next lock |
-//! | S11: a lock file with a record that is no record | of unknown make: held until silent for 30 minutes | the lock after that |
+//! | S11: a list of the forgotten that names people who are still in the ledger, its journal or its `.bak` | `forget` died, or the ledger was put back: they are erased from what is loaded (R17) | `consolidate`, the first record, or `finish` writes the ledger without them, and its `.bak` before it |
+//! | S12: `.bak` is a copy of a ledger that is not there yet | the same, a moment later | the same |
+//! | S13: mails of the forgotten in the outbox | `forget` died after the snapshot | `forget` again |
+//! | S14: a lock file with a record that is no record | of unknown make: held until silent for 30 minutes | the lock after that |
 //!
 //! A journal of a *higher* generation than the ledger is none of these: the ledger was put back (R12). Nothing is
 //! recorded then until a person has decided.
 
 mod error;
+mod forgotten;
 mod installation;
 mod journal;
 mod lock;
@@ -59,8 +63,10 @@ use read::{Base, Snapshot};
 
 use crate::clock::Clock;
 use crate::disk::{self, Naming};
-use crate::domain::fact::{Fact, apply};
+use crate::domain::fact::{Fact, Whom, apply};
+use crate::domain::forgotten::{Erased, Key, Theirs};
 use crate::domain::ledger::Ledger;
+use crate::domain::time::Timestamp;
 
 /// How often a reader starts again because a command replaced the ledger under its eyes.
 const READS_MAX: usize = 20;
@@ -90,12 +96,17 @@ pub struct View {
     pub unsaved: usize,
     /// What of the guards' findings was told already.
     pub told: Vec<Told>,
+    /// R17: what was taken out of the ledger when it was read.
+    erased: Erased,
     path: PathBuf,
     len: u64,
     /// R12: the newest generation known of this ledger, where that is not this one.
     newer: Option<u64>,
     /// What the journal of a newer version holds; see [`LockedLedger::beyond`].
     pub beyond: Vec<Fact>,
+    /// The ledger's place and the state folder, for what else lies there.
+    place: Place,
+    state: StateFolder,
 }
 
 impl View {
@@ -118,6 +129,23 @@ impl View {
     pub fn may_record(&self) -> Result<(), StoreError> {
         self.newer
             .map_or(Ok(()), |newer| Err(StoreError::put_back(&self.path, self.ledger.generation, newer)))
+    }
+
+    /// R17: forgets a person in memory, and says what a real [`LockedLedger::forget`] would erase.
+    ///
+    /// # Errors
+    /// As for the real one.
+    pub fn forget(&mut self, whom: &Whom, at: Timestamp) -> Result<Option<Forgot>, StoreError> {
+        self.may_record()?;
+        forgotten::can_keep(&self.state)?;
+        let Some((theirs, before)) = find(&self.place, &self.ledger, whom) else { return Ok(None) };
+        if self.ledger.forgotten.key().is_none() {
+            // A real one draws its key; which one is no matter here.
+            self.ledger.forgotten.take(&Key::new([0; 32]), Vec::new()).map_err(|_| lost_key())?;
+        }
+        self.ledger.forgotten.remember(&theirs, at);
+        let erased = self.ledger.erase_forgotten();
+        Ok(Some(Forgot { theirs, before, erased: self.erased.and(erased) }))
     }
 
     /// Whether a run would find room for its results; see [`LockedLedger::room_to_send`].
@@ -186,7 +214,7 @@ impl Store {
             // A command that ends meanwhile removes the journal after its facts went into a new snapshot: the old
             // snapshot without the journal would lack them.
             let before = read::identity(&self.place.ledger);
-            let loaded = load(&self.place);
+            let loaded = load(&self.place, &state);
             reads += 1;
             if before == read::identity(&self.place.ledger) || reads == READS_MAX {
                 break loaded?;
@@ -220,6 +248,9 @@ impl Store {
             path: self.place.ledger.clone(),
             len: loaded.base.len,
             ledger: loaded.ledger,
+            erased: loaded.erased,
+            place: self.place.clone(),
+            state,
         })
     }
 
@@ -267,12 +298,19 @@ struct Loaded {
     beyond: Vec<Fact>,
     token: u64,
     notes: Vec<String>,
+    /// R17: what was taken out in memory, and is still on disk.
+    erased: Erased,
+    /// Whether the list of the forgotten in the state folder knew more than the ledger.
+    grown: bool,
 }
 
 /// Reads snapshot and journal, and adds up.
-fn load(place: &Place) -> Result<Loaded, StoreError> {
+fn load(place: &Place, state: &StateFolder) -> Result<Loaded, StoreError> {
     place.check()?;
     let Snapshot { mut ledger, base } = read::snapshot(&place.ledger)?;
+    // Before the journal, whose facts may speak of the forgotten.
+    let named = ledger.ledger_id.is_some();
+    let mut grown = named && forgotten::take(place, state, &mut ledger)?;
     let mut notes = Vec::new();
     let mut token = ledger.lock_token;
     let mut beyond = Vec::new();
@@ -297,7 +335,38 @@ fn load(place: &Place) -> Result<Loaded, StoreError> {
             found
         }
     };
-    Ok(Loaded { ledger, base, journal, beyond, token, notes })
+    // A hand-made ledger may have got its id just now.
+    grown |= !named && forgotten::take(place, state, &mut ledger)?;
+    // After the journal: its facts may speak of purchases that are erased.
+    let erased = ledger.erase_forgotten();
+    Ok(Loaded { ledger, base, journal, beyond, token, notes, erased, grown })
+}
+
+/// What `forget` found and did.
+#[derive(Clone, Debug)]
+pub struct Forgot {
+    /// What was known of the person. To be dropped when the answer is given.
+    pub theirs: Theirs,
+    /// When the person was forgotten before, if so.
+    pub before: Option<Timestamp>,
+    /// What was taken out of the ledger, now or when it was loaded.
+    pub erased: Erased,
+}
+
+/// Looks a person up in the ledger, its backup, and among the forgotten.
+fn find(place: &Place, ledger: &Ledger, whom: &Whom) -> Option<(Theirs, Option<Timestamp>)> {
+    let (theirs, known) = forgotten::look_up(place, ledger, whom);
+    let before = ledger.forgotten.person(whom).map(|person| person.at);
+    (known || before.is_some()).then_some((theirs, before))
+}
+
+fn lost_key() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Damaged,
+        "the key of the forgotten is not the ledger's".to_owned(),
+        NOTHING_DONE,
+        String::new(),
+    )
 }
 
 /// R12: the newest generation known of a ledger by its journal and its mark, where that is not its own.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::forgotten;
 use super::place::Place;
 use super::read::{self, Base, Identity};
 use crate::disk::{self, FileError, Naming, PRIVATE};
@@ -28,8 +29,29 @@ pub(super) fn bytes(ledger: &Ledger) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// What becomes of the version before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// It stays as `.bak`.
+    Kept,
+    /// R17: it holds somebody who was forgotten. `.bak` becomes a copy of the new version, and it does so first: as long
+    /// as somebody is still in `.bak`, the ledger holds them too, and the next load sees that it is not done.
+    Erased,
+}
+
+impl Before {
+    pub(super) fn erased_if(owed: bool) -> Self {
+        if owed { Self::Erased } else { Self::Kept }
+    }
+}
+
 /// Puts a new version in place of the one described by `base`.
-pub(super) fn replace(place: &Place, ledger: &Ledger, base: &Base) -> Result<Replaced, FileError> {
+pub(super) fn replace(
+    place: &Place,
+    ledger: &Ledger,
+    base: &Base,
+    before: Before,
+) -> Result<Replaced, FileError> {
     let bytes = bytes(ledger).naming("write ledger", &place.ledger)?;
     let mut edited = false;
     let mut is_as_read = || {
@@ -39,8 +61,13 @@ pub(super) fn replace(place: &Place, ledger: &Ledger, base: &Base) -> Result<Rep
     let replaced = disk::replace_seen(&place.ledger, &bytes, PRIVATE, || {
         // Before the backup is touched: an unreadable edit must not take the place of the last good version there.
         is_as_read()?;
-        disk::keep_as(&place.ledger, &place.backup)?;
-        make_private(&place.backup)?;
+        match before {
+            Before::Kept => {
+                disk::keep_as(&place.ledger, &place.backup)?;
+                make_private(&place.backup)?;
+            }
+            Before::Erased => forgotten::replace_backup(place, &bytes)?,
+        }
         is_as_read()
     });
     match replaced {

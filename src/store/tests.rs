@@ -9,10 +9,13 @@ use std::time::SystemTime;
 use super::journal::{Header, Writer};
 use super::locked::enough_room;
 use super::*;
+use crate::domain::fact::Whom;
 use crate::domain::ids::{IdempotencyKey, Step};
 use crate::domain::ledger::{Frozen, Kind, MarkKind, Purchase, Refs, StepState, Steps};
 use crate::domain::matter::MatterKind;
 use crate::domain::time::Timestamp;
+
+mod forget;
 
 const NOW: &str = "2026-10-01T00:00:00Z";
 const ID: &str = "0123456789abcdef0123456789abcdef";

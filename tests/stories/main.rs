@@ -6,6 +6,7 @@
 mod bad_input;
 mod check;
 mod crash;
+mod forget;
 mod guards;
 mod hand;
 mod intake;

@@ -6,6 +6,7 @@ mod admit;
 mod adopt;
 mod decide;
 mod fact;
+mod forgotten;
 mod properties;
 mod settle;
 

@@ -1,0 +1,690 @@
+//! R17: people who were forgotten. What is left of them are keyed hashes (HMAC-SHA256) of their address, their sessions
+//! and the payment service's ids, so that nothing starts again; without the key nobody can compute or try one out.
+//!
+//! The ledger carries the hashes; the key comes from the state folder and is put in here when a ledger is loaded. It
+//! leaves out where the key lies and how files are made clean. What must hold: no text of a person who is forgotten is
+//! ever written here, and a hash of one kind never stands for a name of another.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+
+use hmac::{Hmac, Mac};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::Sha256;
+
+use super::event::Checkout;
+use super::fact::Whom;
+use super::ids::{Address, BuyerId, EventId, IdempotencyKey, SessionId, Step};
+use super::ledger::{Ledger, LooseStop, Purchase, Refs};
+use super::matter::Matter;
+use super::time::Timestamp;
+
+/// How an id begins that was replaced by its hash.
+const HIDDEN: &str = "forgotten:";
+
+/// The hash of a name under the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct KeyedHash([u8; 32]);
+
+/// Why a text is no hash, or no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("must be 64 hex digits in lower case")]
+pub struct BadHex;
+
+/// The key of the hashes. It lies in the state folder only, and hides itself in `Debug`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key {
+    bytes: [u8; 32],
+    /// Keyed once, since a load hashes every session of the ledger.
+    mac: Hmac<Sha256>,
+}
+
+impl Key {
+    /// A key of these bytes, which must be random.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        // HMAC fills a short key up with zeros to one block; done here, nothing can fail.
+        let mut block = [0; 64];
+        block[..bytes.len()].copy_from_slice(&bytes);
+        Self { bytes, mac: Hmac::new(&block.into()) }
+    }
+
+    /// Tells keys apart without giving them away.
+    #[must_use]
+    pub fn id(&self) -> KeyedHash {
+        self.hash("key", "")
+    }
+
+    fn hash(&self, kind: &str, name: &str) -> KeyedHash {
+        let mut mac = self.mac.clone();
+        mac.update(kind.as_bytes());
+        mac.update(b":");
+        mac.update(name.as_bytes());
+        KeyedHash(mac.finalize().into_bytes().into())
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+fn to_hex(bytes: &[u8; 32]) -> String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+fn from_hex(text: &str) -> Result<[u8; 32], BadHex> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Ok(byte - b'0'),
+        b'a'..=b'f' => Ok(byte - b'a' + 10),
+        _ => Err(BadHex),
+    };
+    let mut bytes = [0; 32];
+    if text.len() != 64 {
+        return Err(BadHex);
+    }
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Ok(bytes)
+}
+
+impl TryFrom<String> for KeyedHash {
+    type Error = BadHex;
+    fn try_from(text: String) -> Result<Self, BadHex> {
+        from_hex(&text).map(Self)
+    }
+}
+impl From<KeyedHash> for String {
+    fn from(hash: KeyedHash) -> String {
+        to_hex(&hash.0)
+    }
+}
+impl TryFrom<String> for Key {
+    type Error = BadHex;
+    fn try_from(text: String) -> Result<Self, BadHex> {
+        from_hex(&text).map(Self::new)
+    }
+}
+impl From<Key> for String {
+    fn from(key: Key) -> String {
+        to_hex(&key.bytes)
+    }
+}
+
+/// What is left of one person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Person {
+    /// Of the normalised address; none for a checkout that never had a usable one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<KeyedHash>,
+    /// Of the sessions.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub sessions: BTreeSet<KeyedHash>,
+    /// Of events and of the payment service's other ids, by which a later refund is known as theirs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub ids: BTreeSet<KeyedHash>,
+    /// R7: since when nothing is to be sent to this person, should they buy again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Timestamp>,
+    /// When the person was last forgotten.
+    pub at: Timestamp,
+}
+
+impl Person {
+    fn is_same(&self, other: &Self) -> bool {
+        match (&self.address, &other.address) {
+            (Some(a), Some(b)) => a == b,
+            // A checkout without an address is known by its session alone.
+            _ => !self.sessions.is_disjoint(&other.sessions),
+        }
+    }
+
+    /// Adds what another record of the same person knows.
+    fn join(&mut self, other: Self) {
+        self.address = self.address.or(other.address);
+        self.sessions.extend(other.sessions);
+        self.ids.extend(other.ids);
+        self.stopped = [self.stopped, other.stopped].into_iter().flatten().min();
+        self.at = self.at.max(other.at);
+    }
+}
+
+/// The forgotten of one ledger.
+#[derive(Clone, Default)]
+pub struct Forgotten {
+    /// Which key the hashes were made with.
+    key_id: Option<KeyedHash>,
+    people: Vec<Person>,
+    /// From the state folder; never written into a ledger.
+    key: Option<Key>,
+    /// Which person a hash belongs to.
+    index: HashMap<KeyedHash, usize>,
+}
+
+/// The key is another than the one that the ledger's hashes were made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not the key that this ledger's forgotten people were hashed with")]
+pub struct WrongKey;
+
+impl Forgotten {
+    /// Whether nobody was forgotten.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.people.is_empty()
+    }
+
+    /// Who was forgotten.
+    #[must_use]
+    pub fn people(&self) -> &[Person] {
+        &self.people
+    }
+
+    /// The key, where it has been put in.
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// Puts in the key, and adds the people of another list made with it. Says whether that told anything new.
+    ///
+    /// # Errors
+    /// [`WrongKey`]; nothing was changed.
+    pub fn take(&mut self, key: &Key, people: Vec<Person>) -> Result<bool, WrongKey> {
+        if self.key_id.is_some_and(|id| id != key.id()) {
+            return Err(WrongKey);
+        }
+        let before = self.people.clone();
+        self.key_id = Some(key.id());
+        self.key = Some(key.clone());
+        (0..self.people.len()).for_each(|p| self.index(p));
+        for person in people {
+            self.add(person);
+        }
+        Ok(self.people != before)
+    }
+
+    /// Adds a person, or what is new about one. Says whether anything was. The time alone is nothing new.
+    pub fn remember(&mut self, theirs: &Theirs, at: Timestamp) -> bool {
+        let (Some(key), false) = (&self.key, theirs.address.is_none() && theirs.sessions.is_empty()) else {
+            return false;
+        };
+        let person = Person {
+            address: theirs.address.as_ref().map(|address| key.hash("address", address.as_str())),
+            sessions: theirs.sessions.iter().map(|session| key.hash("session", session.as_str())).collect(),
+            ids: theirs.ids.iter().map(|id| key.hash("id", id)).collect(),
+            stopped: theirs.stopped,
+            at,
+        };
+        let known = self.place_of(&person).map(|p| &self.people[p]).is_some_and(|known| {
+            let mut joined = known.clone();
+            joined.join(person.clone());
+            Person { at: known.at, ..joined } == *known
+        });
+        if !known {
+            self.add(person);
+        }
+        !known
+    }
+
+    /// Where this person is in the list.
+    fn place_of(&self, person: &Person) -> Option<usize> {
+        let hashes = person.address.iter().chain(&person.sessions);
+        hashes.filter_map(|hash| self.index.get(hash).copied()).find(|&p| self.people[p].is_same(person))
+    }
+
+    fn add(&mut self, person: Person) {
+        let p = self.place_of(&person).unwrap_or(self.people.len());
+        match self.people.get_mut(p) {
+            Some(known) => known.join(person),
+            None => self.people.push(person),
+        }
+        self.index(p);
+    }
+
+    fn index(&mut self, p: usize) {
+        let person = &self.people[p];
+        let hashes = person.address.iter().chain(&person.sessions).chain(&person.ids);
+        self.index.extend(hashes.map(|hash| (*hash, p)));
+    }
+
+    fn find(&self, kind: &str, name: &str) -> Option<&Person> {
+        // Nothing is hashed where nobody was forgotten.
+        if self.people.is_empty() {
+            return None;
+        }
+        self.index.get(&self.key.as_ref()?.hash(kind, name)).map(|&p| &self.people[p])
+    }
+
+    /// Whether this address belongs to somebody who was forgotten.
+    #[must_use]
+    pub fn knows_address(&self, address: &BuyerId) -> bool {
+        self.find("address", address.as_str()).is_some()
+    }
+
+    /// Whether this session does.
+    #[must_use]
+    pub fn knows_session(&self, session: &SessionId) -> bool {
+        self.find("session", session.as_str()).is_some()
+    }
+
+    /// Whether this event, or this id of the payment service, does.
+    #[must_use]
+    pub fn knows_id(&self, id: &str) -> bool {
+        self.find("id", id).is_some()
+    }
+
+    /// What is left of a person, by the address or a session.
+    #[must_use]
+    pub fn person(&self, whom: &Whom) -> Option<&Person> {
+        match whom {
+            Whom::Address(address) => self.find("address", address.buyer().as_str()),
+            Whom::Session(session) => self.find("session", session.as_str()),
+        }
+    }
+
+    /// The hash by which facts speak of somebody who was forgotten; none for anybody else.
+    #[must_use]
+    pub fn address_hash(&self, address: &BuyerId) -> Option<KeyedHash> {
+        self.find("address", address.as_str())?.address
+    }
+
+    /// The hash of an id, where there is a key.
+    #[must_use]
+    pub fn id_hash(&self, id: &str) -> Option<KeyedHash> {
+        self.key.as_ref().map(|key| key.hash("id", id))
+    }
+
+    /// Since when this person is stopped, if so (R7).
+    #[must_use]
+    pub fn stopped(&self, address: &BuyerId) -> Option<Timestamp> {
+        self.find("address", address.as_str())?.stopped
+    }
+
+    /// Whether these ids name a purchase that was forgotten, by the payment, the invoice or the subscription. The
+    /// customer alone does not: the same customer may have bought again.
+    #[must_use]
+    pub fn knows_purchase(&self, refs: &Refs) -> bool {
+        [&refs.payment_intent, &refs.invoice, &refs.subscription]
+            .into_iter()
+            .flatten()
+            .any(|id| self.knows_id(id))
+    }
+
+    /// Whether a text is a name of somebody who was forgotten: an address in any writing, a session, an id.
+    #[must_use]
+    pub fn knows_text(&self, text: &str) -> bool {
+        !self.is_empty()
+            && (self.find("session", text).is_some()
+                || self.knows_id(text)
+                || text.parse::<Address>().is_ok_and(|address| self.knows_address(&address.buyer())))
+    }
+
+    /// Whether a mail was to such a person, or a notice about one.
+    #[must_use]
+    pub fn knows_mail(&self, key: &IdempotencyKey) -> bool {
+        match key {
+            IdempotencyKey::Step(session, _) => self.knows_session(session),
+            // The kind, the subject, and the time: none of the first and last holds a dot.
+            IdempotencyKey::Notice(id) => id
+                .split_once('.')
+                .and_then(|(_, rest)| rest.rsplit_once('.'))
+                .is_some_and(|(subject, _)| self.knows_subject(subject)),
+        }
+    }
+
+    fn knows_subject(&self, subject: &str) -> bool {
+        let session = subject.split_once('.').map_or(subject, |(session, _)| session);
+        !self.is_empty() && (self.find("session", session).is_some() || self.knows_id(subject))
+    }
+
+    /// Whether a matter is about such a person. Its text may hold the subject of a mail, and that a name.
+    #[must_use]
+    pub fn knows_matter(&self, matter: &Matter) -> bool {
+        !self.is_empty()
+            && (matter.session.as_ref().is_some_and(|session| self.knows_session(session))
+                || self.knows_subject(&matter.subject)
+                || sessions_in(&matter.text).any(|session| self.find("session", session).is_some()))
+    }
+
+    /// A stop in which no id of such a person stands in plain, if there was one in it. It may concern a purchase that
+    /// the same customer makes later, so it is not dropped.
+    #[must_use]
+    pub fn hidden(&self, stop: &LooseStop) -> Option<LooseStop> {
+        let ids =
+            [&stop.refs.payment_intent, &stop.refs.invoice, &stop.refs.subscription, &stop.refs.customer];
+        if self.is_empty() || !ids.into_iter().flatten().any(|id| self.knows_id(id)) {
+            return None;
+        }
+        let event = stop.event.as_ref().and_then(|event| self.hidden_event(event));
+        Some(LooseStop { refs: self.hidden_refs(&stop.refs)?, event, ..stop.clone() })
+    }
+
+    /// An event's id, hidden.
+    #[must_use]
+    pub fn hidden_event(&self, event: &EventId) -> Option<EventId> {
+        self.hide(event.as_str())?.parse().ok()
+    }
+
+    /// Ids of the payment service, hidden.
+    #[must_use]
+    pub fn hidden_refs(&self, refs: &Refs) -> Option<Refs> {
+        let hide = |id: &Option<String>| id.as_ref().map(|id| self.hide(id));
+        Some(Refs {
+            payment_intent: hide(&refs.payment_intent).unwrap_or(None),
+            invoice: hide(&refs.invoice).unwrap_or(None),
+            subscription: hide(&refs.subscription).unwrap_or(None),
+            customer: hide(&refs.customer).unwrap_or(None),
+        })
+        .filter(|_| self.key.is_some())
+    }
+
+    fn hide(&self, id: &str) -> Option<String> {
+        if id.starts_with(HIDDEN) {
+            return Some(id.to_owned());
+        }
+        self.id_hash(id).map(|hash| format!("{HIDDEN}{}", String::from(hash)))
+    }
+
+    /// R7: somebody who was forgotten is stopped, and this event said so.
+    pub(super) fn stop(&mut self, address: KeyedHash, at: Timestamp, event: Option<KeyedHash>) {
+        let Some(p) = self.people.iter().position(|person| person.address == Some(address)) else { return };
+        self.people[p].stopped.get_or_insert(at);
+        self.people[p].ids.extend(event);
+        self.index(p);
+    }
+}
+
+/// The sessions that a matter's text names: our own texts put the word before each.
+fn sessions_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split("session ").skip(1).filter_map(|rest| {
+        let end =
+            rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-')).unwrap_or(rest.len());
+        rest.get(..end).filter(|word| !word.is_empty())
+    })
+}
+
+impl PartialEq for Forgotten {
+    fn eq(&self, other: &Self) -> bool {
+        self.key_id == other.key_id && self.people == other.people
+    }
+}
+
+impl fmt::Debug for Forgotten {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forgotten")
+            .field("people", &self.people.len())
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The shape in a ledger.
+#[derive(Serialize)]
+struct WrittenRef<'a> {
+    key_id: Option<KeyedHash>,
+    people: &'a [Person],
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    key_id: KeyedHash,
+    people: Vec<Person>,
+}
+
+impl Serialize for Forgotten {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        WrittenRef { key_id: self.key_id, people: &self.people }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for Forgotten {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let Written { key_id, people } = Written::deserialize(d)?;
+        check(&people).map_err(de::Error::custom)?;
+        Ok(Self { key_id: Some(key_id), people, ..Self::default() })
+    }
+}
+
+/// Looks whether a list of people can be one of ours.
+///
+/// # Errors
+/// Says which entry is wrong.
+pub fn check(people: &[Person]) -> Result<(), String> {
+    if people.is_empty() {
+        return Err("people: it is empty; where nobody was forgotten the whole field is left out".to_owned());
+    }
+    let mut known = HashMap::new();
+    for (p, person) in people.iter().enumerate() {
+        if person.address.is_none() && person.sessions.is_empty() {
+            return Err(format!("people[{p}]: neither an address nor a session"));
+        }
+        if let Some(other) = person.address.and_then(|address| known.insert(address, p)) {
+            return Err(format!("people[{other}] and people[{p}] have the same address"));
+        }
+    }
+    Ok(())
+}
+
+/// Everything by which a ledger knows one person: what is to be forgotten. Its names hide themselves in `Debug`, but for
+/// sessions.
+#[derive(Clone, Debug, Default)]
+pub struct Theirs {
+    /// The address; none for a checkout that never had a usable one.
+    pub address: Option<BuyerId>,
+    /// The sessions.
+    pub sessions: BTreeSet<SessionId>,
+    /// Events, and the payment service's ids.
+    pub ids: BTreeSet<String>,
+    /// R7: since when the person is stopped.
+    pub stopped: Option<Timestamp>,
+    /// Mails whose result is not known.
+    pub may_have_left: Vec<MayHaveLeft>,
+}
+
+/// A mail that was planned, and whose result is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MayHaveLeft {
+    /// Of this purchase.
+    pub session: SessionId,
+    /// Which mail.
+    pub step: Step,
+    /// When it was planned, or tried first.
+    pub at: Timestamp,
+}
+
+impl Theirs {
+    /// Looks a person up, by the address or by one of the sessions.
+    #[must_use]
+    pub fn of(ledger: &Ledger, whom: &Whom) -> Self {
+        let mut theirs = Self::default();
+        match whom {
+            Whom::Address(address) => theirs.address = Some(address.buyer()),
+            Whom::Session(session) => {
+                let buyer = ledger.buyers.purchase(session).map(|(buyer, _)| buyer.address.clone());
+                let waits = ledger.waiting.iter().find(|waiting| waiting.checkout.session == *session);
+                theirs.address = buyer
+                    .or_else(|| waits.and_then(|waiting| Some(waiting.checkout.email.as_ref()?.buyer())))
+                    .or_else(|| came_back(ledger, whom));
+                theirs.sessions.extend(waits.map(|waiting| waiting.checkout.session.clone()));
+            }
+        }
+        theirs.look(ledger);
+        theirs
+    }
+
+    /// Adds what another ledger, the version before say, knows of the same person.
+    pub fn look(&mut self, ledger: &Ledger) {
+        if let Some(buyer) = self.address.as_ref().and_then(|address| ledger.buyers.get(address)) {
+            self.stopped = self.stopped.or(buyer.stopped.as_ref().map(|mark| mark.at));
+            self.ids.extend(buyer.events.iter().map(ToString::to_string));
+            buyer.purchases.iter().for_each(|purchase| self.purchase(purchase));
+        }
+        for waiting in &ledger.waiting {
+            let Checkout { session, email, event, refs, .. } = &waiting.checkout;
+            let same = email.as_ref().is_some_and(|email| Some(email.buyer()) == self.address);
+            if same || self.sessions.contains(session) {
+                self.sessions.insert(session.clone());
+                self.ids.extend(waiting.events.iter().chain([event]).map(ToString::to_string));
+                self.refs(refs);
+            }
+        }
+        for stop in &ledger.loose_stops {
+            let exact = [&stop.refs.payment_intent, &stop.refs.invoice, &stop.refs.subscription];
+            let named = stop.session.as_ref().is_some_and(|session| self.sessions.contains(session));
+            if named || exact.into_iter().flatten().any(|id| self.ids.contains(id)) {
+                self.ids.extend(stop.event.iter().map(ToString::to_string));
+                self.refs(&stop.refs);
+            }
+        }
+        // Some matters are called by an event that stands nowhere else; their notices are known by it.
+        for matter in &ledger.matters {
+            let session = matter.session.as_ref().filter(|session| self.sessions.contains(session));
+            let by_session = |session: &SessionId| {
+                matter
+                    .subject
+                    .strip_prefix(session.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            // An odd id stands in a subject in other letters.
+            let by_id = || self.ids.iter().any(|id| matter.is(matter.kind, id));
+            if session.is_some_and(|session| !by_session(session)) || by_id() {
+                self.ids.insert(matter.subject.clone());
+            }
+        }
+    }
+
+    /// Whether nothing is known of such a person.
+    #[must_use]
+    pub fn is_nobody(&self, ledger: &Ledger) -> bool {
+        let listed = self.address.as_ref().is_some_and(|address| ledger.buyers.get(address).is_some());
+        self.sessions.is_empty() && self.ids.is_empty() && !listed
+    }
+
+    fn purchase(&mut self, purchase: &Purchase) {
+        self.sessions.insert(purchase.session.clone());
+        self.ids.extend(purchase.events.iter().map(ToString::to_string));
+        self.refs(&purchase.refs);
+        for (step, state) in purchase.steps.iter() {
+            if let Some(attempt) = state.open_attempt() {
+                let left = MayHaveLeft { session: purchase.session.clone(), step, at: attempt.first_at };
+                if !self
+                    .may_have_left
+                    .iter()
+                    .any(|known| (&known.session, known.step) == (&left.session, step))
+                {
+                    self.may_have_left.push(left);
+                }
+            }
+        }
+    }
+
+    fn refs(&mut self, refs: &Refs) {
+        let ids = [&refs.payment_intent, &refs.invoice, &refs.subscription, &refs.customer];
+        self.ids.extend(ids.into_iter().flatten().filter(|id| !id.starts_with(HIDDEN)).cloned());
+    }
+}
+
+/// The address of somebody who was forgotten, named by a session of then, if they have bought again since.
+fn came_back(ledger: &Ledger, whom: &Whom) -> Option<BuyerId> {
+    let hash = ledger.forgotten.person(whom)?.address?;
+    let is_theirs = |address: &BuyerId| ledger.forgotten.address_hash(address) == Some(hash);
+    let buyer =
+        ledger.buyers.all().iter().map(|buyer| &buyer.address).find(|address| is_theirs(address)).cloned();
+    let waiting =
+        || ledger.waiting.iter().filter_map(|waiting| Some(waiting.checkout.email.as_ref()?.buyer()));
+    buyer.or_else(|| waiting().find(is_theirs))
+}
+
+/// What was taken out of a ledger.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Erased {
+    /// People of whom nothing is left.
+    pub buyers: usize,
+    /// Purchases.
+    pub purchases: usize,
+    /// Checkouts that were no purchases yet.
+    pub waiting: usize,
+    /// Stops and marks for the future.
+    pub marks: usize,
+    /// What a human was to know of them.
+    pub matters: usize,
+}
+
+impl Erased {
+    /// Both together.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            buyers: self.buyers + other.buyers,
+            purchases: self.purchases + other.purchases,
+            waiting: self.waiting + other.waiting,
+            marks: self.marks + other.marks,
+            matters: self.matters + other.matters,
+        }
+    }
+
+    /// Whether nothing was.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Ledger {
+    /// Takes out what is there of people who were forgotten. A purchase whose session was not forgotten is a new one,
+    /// and stays with its buyer.
+    pub fn erase_forgotten(&mut self) -> Erased {
+        if self.forgotten.is_empty() {
+            return Erased::default();
+        }
+        let mut forgotten = std::mem::take(&mut self.forgotten);
+        let taken = self.buyers.take_out(
+            |purchase| forgotten.knows_session(&purchase.session),
+            |event| forgotten.knows_id(event.as_str()),
+            |buyer| forgotten.knows_address(&buyer.address),
+        );
+        for buyer in &taken.people {
+            if let (Some(stop), Some(address)) = (&buyer.stopped, forgotten.address_hash(&buyer.address)) {
+                forgotten.stop(address, stop.at, None);
+            }
+        }
+        let (waiting, matters) = (self.waiting.len(), self.matters.len());
+        self.waiting.retain(|waiting| !forgotten.knows_session(&waiting.checkout.session));
+        self.matters.retain(|matter| !forgotten.knows_matter(matter));
+        let mut erased = Erased {
+            buyers: taken.people.len(),
+            purchases: taken.purchases,
+            waiting: waiting - self.waiting.len(),
+            marks: self.loose_stops.len() + self.loose_marks.len(),
+            matters: matters - self.matters.len(),
+        };
+        self.loose_marks.retain(|mark| !forgotten.knows_session(&mark.session));
+        self.loose_stops.retain(|stop| {
+            let event = stop.event.as_ref().is_some_and(|event| forgotten.knows_id(event.as_str()));
+            let session = stop.session.as_ref().is_some_and(|session| forgotten.knows_session(session));
+            !event && !session && !forgotten.knows_purchase(&stop.refs)
+        });
+        erased.marks -= self.loose_stops.len() + self.loose_marks.len();
+        for stop in &mut self.loose_stops {
+            if let Some(hidden) = forgotten.hidden(stop) {
+                *stop = hidden;
+                erased.marks += 1;
+            }
+        }
+        self.forgotten = forgotten;
+        erased
+    }
+}
