@@ -203,3 +203,10 @@ impl Answer {
         Ok(())
     }
 }
+
+/// Whether all that is left of whom this concerns are hashes (R17).
+pub(super) fn is_forgotten(ledger: &Ledger, whom: &Whom) -> bool {
+    let bought_again =
+        matches!(whom, Whom::Address(address) if ledger.buyers.get(&address.buyer()).is_some());
+    !bought_again && ledger.forgotten.person(whom).is_some()
+}

@@ -4,19 +4,21 @@ use serde::Serialize;
 
 use crate::cli::Forget;
 use crate::clock::Clock;
+use crate::disk::FileError;
 use crate::domain::fact::Whom;
 use crate::domain::forgotten::Forgotten;
+use crate::domain::ledger::Ledger;
 use crate::exit::Exit;
 use crate::mail::Outbox;
-use crate::mail::outbox::Swept;
 use crate::report::Style;
+use crate::source::spool;
 use crate::store::{Forgot, LockedLedger};
 
 use super::desk::Answer;
 use super::{Place, said};
 
 /// What the answer ends with.
-const NOT_REACHED: &str = "not reached: what the mail service and the payment service keep, files of events, your own \
+const NOT_REACHED: &str = "not reached: what the mail service and the payment service keep, files of events outside the spool, your own \
                            backups and copies of the ledger (one that is put back here forgets again), and mails that \
                            were delivered";
 
@@ -30,6 +32,8 @@ pub(super) struct Counts {
     matters: usize,
     /// In the outbox, notices too.
     mails: usize,
+    /// Of events, in the spool.
+    files: usize,
 }
 
 pub(super) fn forget(asked: &Forget, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
@@ -38,14 +42,14 @@ pub(super) fn forget(asked: &Forget, place: &Place, style: Style, clock: &Clock)
         let mut view = place.view()?;
         let before = view.ledger.clone();
         let forgot = view.forget(&asked.who, clock.now())?;
-        let swept = sweep(place, &view.ledger.forgotten, forgot.as_ref(), true);
-        answer.changed = view.ledger != before || swept.mails > 0;
+        let swept = sweep(place, &view.ledger, forgot.as_ref(), true);
+        answer.changed = view.ledger != before || swept.is_something();
         tell(&mut answer, &asked.who, &view.ledger.forgotten, forgot, &swept);
     } else {
         let mut book = place.lock(asked.how.wait.seconds, clock, style)?;
         let forgot = book.forget(&asked.who, clock.now())?;
-        let swept = sweep(place, &book.ledger().forgotten, forgot.as_ref(), false);
-        answer.changed = book.has_recorded() || swept.mails > 0;
+        let swept = sweep(place, book.ledger(), forgot.as_ref(), false);
+        answer.changed = book.has_recorded() || swept.is_something();
         tell(&mut answer, &asked.who, &book.ledger().forgotten, forgot, &swept);
         finish(book, &mut answer)?;
     }
@@ -62,13 +66,41 @@ fn finish(book: LockedLedger, answer: &mut Answer) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The mails come after the ledger: as long as the ledger knew their purchases, a run could have written them anew.
-fn sweep(place: &Place, forgotten: &Forgotten, forgot: Option<&Forgot>, dry: bool) -> Swept {
+/// What was erased outside the ledger.
+#[derive(Default)]
+struct Swept {
+    mails: usize,
+    files: usize,
+    failures: Vec<FileError>,
+}
+
+impl Swept {
+    fn is_something(&self) -> bool {
+        self.mails + self.files > 0
+    }
+}
+
+/// Mails and files of events come after the ledger: as long as it knew their purchases, a run could have written them
+/// anew.
+fn sweep(place: &Place, ledger: &Ledger, forgot: Option<&Forgot>, dry: bool) -> Swept {
     if forgot.is_none() {
         return Swept::default();
     }
     // Whatever sends the mails now: the outbox of a trial may still be there.
-    Outbox::new(&place.outbox_dir).erase(&|key| forgotten.knows_mail(key), dry)
+    let outbox = Outbox::new(&place.outbox_dir).erase(&|key| ledger.forgotten.knows_mail(key), dry);
+    let theirs = |text: &str| ledger.has_forgotten(text);
+    // In a file that was not taken in yet, the address may be that of a new purchase.
+    let waiting = |text: &str| !text.contains('@') && theirs(text);
+    let spool = place
+        .settings
+        .spool()
+        .map(|folder| spool::erase(&folder, &theirs, &waiting, dry))
+        .unwrap_or_default();
+    Swept {
+        mails: outbox.mails,
+        files: spool.files,
+        failures: outbox.failures.into_iter().chain(spool.failures).collect(),
+    }
 }
 
 fn tell(answer: &mut Answer, whom: &Whom, forgotten: &Forgotten, forgot: Option<Forgot>, swept: &Swept) {
@@ -87,6 +119,7 @@ fn tell(answer: &mut Answer, whom: &Whom, forgotten: &Forgotten, forgot: Option<
         marks: erased.marks,
         matters: erased.matters,
         mails: swept.mails,
+        files: swept.files,
     };
     let person = match whom {
         Whom::Address(_) => who,
@@ -115,7 +148,7 @@ fn tell(answer: &mut Answer, whom: &Whom, forgotten: &Forgotten, forgot: Option<
     answer.next.push(
         "the next run sends this person nothing, and the same purchases start nothing again".to_owned(),
     );
-    let stopped = forgotten.person(whom).is_some_and(|person| person.stopped.is_some());
+    let stopped = forgotten.person(whom).is_some_and(|person| person.is_stopped().is_some());
     answer.next.push(if stopped {
         "this person was stopped: a new purchase gets nothing either, and is told".to_owned()
     } else {
@@ -137,6 +170,7 @@ impl Counts {
             many(self.marks, "stop or mark", "stops or marks"),
             many(self.matters, "matter", "matters"),
             many(self.mails, "mail in the outbox", "mails in the outbox"),
+            many(self.files, "file of events", "files of events"),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }

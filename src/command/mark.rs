@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::report::Style;
 use crate::store::StoreError;
 
-use super::desk::{Answer, Desk, is_known};
+use super::desk::{Answer, Desk, is_forgotten, is_known};
 use super::{Place, said};
 
 pub(super) fn mark(
@@ -59,13 +59,6 @@ pub(super) fn mark(
     Ok(answer.exit)
 }
 
-/// Whether all that is left of whom this concerns are hashes (R17).
-fn is_forgotten(ledger: &Ledger, whom: &Whom) -> bool {
-    let bought_again =
-        matches!(whom, Whom::Address(address) if ledger.buyers.get(&address.buyer()).is_some());
-    !bought_again && ledger.forgotten.person(whom).is_some()
-}
-
 /// Somebody who was forgotten can be stopped, in case they buy again. The rest has no meaning any more.
 fn mark_forgotten(
     kind: MarkKind,
@@ -81,7 +74,7 @@ fn mark_forgotten(
         Whom::Session(_) => format!("the buyer of {who} was forgotten at {}", person.at),
     };
     answer.says.push(match (kind, &hand.who, person.address) {
-        (MarkKind::Stopped, Whom::Address(_), Some(address)) if person.stopped.is_none() => {
+        (MarkKind::Stopped, Whom::Address(_), Some(address)) if person.is_stopped().is_none() => {
             desk.record(&[Fact::ForgottenStopped { address, at: now, event: None }])?;
             answer.changed = true;
             format!("{forgotten}; from now on a new purchase gets nothing, and is told")

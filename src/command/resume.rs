@@ -2,14 +2,16 @@
 
 use crate::cli::Resume;
 use crate::clock::Clock;
-use crate::domain::fact::Whom;
+use crate::domain::fact::{Fact, Whom};
 use crate::domain::ids::IdempotencyKey;
 use crate::domain::ledger::Ledger;
 use crate::domain::settle::{Fate, Lifted, Resumption, resume as settle};
+use crate::domain::time::Timestamp;
 use crate::exit::Exit;
 use crate::report::Style;
+use crate::store::StoreError;
 
-use super::desk::{Answer, Desk, is_known};
+use super::desk::{Answer, Desk, is_forgotten, is_known};
 use super::{NotKnown, Place, said};
 
 pub(super) fn resume(asked: &Resume, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
@@ -17,6 +19,12 @@ pub(super) fn resume(asked: &Resume, place: &Place, style: Style, clock: &Clock)
     desk.trust(place, clock)?;
     let now = clock.now();
     let mut answer = Answer::new("resume", place, asked.how, now)?;
+    if is_forgotten(desk.ledger(), &asked.who) {
+        resume_forgotten(asked, &mut desk, &mut answer, now)?;
+        desk.finish()?;
+        answer.print(style);
+        return Ok(answer.exit);
+    }
     let known = is_known(desk.ledger(), &asked.who) || is_noted(desk.ledger(), &asked.who);
     let resumption = settle(desk.ledger(), &asked.who, now);
     answer.changed = !resumption.facts.is_empty();
@@ -32,6 +40,30 @@ pub(super) fn resume(asked: &Resume, place: &Place, style: Style, clock: &Clock)
     desk.finish()?;
     answer.print(style);
     Ok(answer.exit)
+}
+
+/// Somebody who was forgotten may be stopped for when they buy again.
+fn resume_forgotten(
+    asked: &Resume,
+    desk: &mut Desk,
+    answer: &mut Answer,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let who = said(&asked.who);
+    let Some(person) = desk.ledger().forgotten.person(&asked.who).cloned() else { return Ok(()) };
+    answer.says.push(match (&asked.who, person.address, person.is_stopped()) {
+        (Whom::Address(_), Some(address), Some(_)) => {
+            desk.record(&[Fact::ForgottenResumed { address, at: now }])?;
+            answer.changed = true;
+            format!("{who} was forgotten at {}, and is no longer stopped: a new purchase gets d0", person.at)
+        }
+        (Whom::Address(_), ..) => format!("{who} was forgotten at {}, and is not stopped; nothing changed", person.at),
+        (Whom::Session(_), ..) => format!(
+            "the buyer of {who} was forgotten at {}: nothing is sent for what was bought before; nothing changed",
+            person.at
+        ),
+    });
+    Ok(())
 }
 
 /// Whether anything was noted of one who has bought nothing yet.

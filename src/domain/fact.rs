@@ -70,6 +70,13 @@ pub enum Fact {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         event: Option<KeyedHash>,
     },
+    /// R7, R17: the stop of somebody who was forgotten is lifted.
+    ForgottenResumed {
+        /// The hash of the address.
+        address: KeyedHash,
+        /// When.
+        at: Timestamp,
+    },
     /// A stop of a purchase that is not known yet.
     StopKept {
         /// What is known of it.
@@ -262,6 +269,7 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         }
         Fact::Resumed { whom, at } => lift(ledger, whom, *at),
         Fact::ForgottenStopped { address, at, event } => ledger.forgotten.stop(*address, *at, *event),
+        Fact::ForgottenResumed { address, at } => ledger.forgotten.resume(*address, *at),
         Fact::StopKept { stop } => {
             if !ledger.loose_stops.contains(stop) {
                 ledger.loose_stops.push((**stop).clone());
@@ -456,6 +464,10 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
 fn lift(ledger: &mut Ledger, whom: &Whom, at: Timestamp) {
     match whom {
         Whom::Address(address) => {
+            // A stop outlives being forgotten (R17), but not being lifted.
+            if let Some(hash) = ledger.forgotten.address_hash(&address.buyer()) {
+                ledger.forgotten.resume(hash, at);
+            }
             // Nobody is entered for a stop that is not there.
             if ledger.buyers.get(&address.buyer()).is_some() {
                 let buyer = ledger.buyers.entry(&address.buyer());

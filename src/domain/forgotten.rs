@@ -17,7 +17,7 @@ use super::fact::Whom;
 use super::ids::{Address, BuyerId, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{Ledger, LooseStop, Purchase, Refs};
 use super::matter::Matter;
-use super::time::Timestamp;
+use super::time::{Seconds, Timestamp};
 
 /// How an id begins that was replaced by its hash.
 const HIDDEN: &str = "forgotten:";
@@ -138,11 +138,21 @@ pub struct Person {
     /// R7: since when nothing is to be sent to this person, should they buy again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Timestamp>,
+    /// R7: when such a stop was lifted. Of two lists of one person, as a restored ledger's and the state folder's, the
+    /// later word counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resumed: Option<Timestamp>,
     /// When the person was last forgotten.
     pub at: Timestamp,
 }
 
 impl Person {
+    /// Since when the person is stopped, if so.
+    #[must_use]
+    pub fn is_stopped(&self) -> Option<Timestamp> {
+        self.stopped.filter(|stopped| self.resumed.is_none_or(|resumed| *stopped > resumed))
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         match (&self.address, &other.address) {
             (Some(a), Some(b)) => a == b,
@@ -156,7 +166,8 @@ impl Person {
         self.address = self.address.or(other.address);
         self.sessions.extend(other.sessions);
         self.ids.extend(other.ids);
-        self.stopped = [self.stopped, other.stopped].into_iter().flatten().min();
+        self.stopped = self.stopped.max(other.stopped);
+        self.resumed = self.resumed.max(other.resumed);
         self.at = self.at.max(other.at);
     }
 }
@@ -225,6 +236,7 @@ impl Forgotten {
             sessions: theirs.sessions.iter().map(|session| key.hash("session", session.as_str())).collect(),
             ids: theirs.ids.iter().map(|id| key.hash("id", id)).collect(),
             stopped: theirs.stopped,
+            resumed: None,
             at,
         };
         let known = self.place_of(&person).map(|p| &self.people[p]).is_some_and(|known| {
@@ -309,7 +321,7 @@ impl Forgotten {
     /// Since when this person is stopped, if so (R7).
     #[must_use]
     pub fn stopped(&self, address: &BuyerId) -> Option<Timestamp> {
-        self.find("address", address.as_str())?.stopped
+        self.find("address", address.as_str())?.is_stopped()
     }
 
     /// Whether these ids name a purchase that was forgotten, by the payment, the invoice or the subscription. The
@@ -400,9 +412,27 @@ impl Forgotten {
     /// R7: somebody who was forgotten is stopped, and this event said so.
     pub(super) fn stop(&mut self, address: KeyedHash, at: Timestamp, event: Option<KeyedHash>) {
         let Some(p) = self.people.iter().position(|person| person.address == Some(address)) else { return };
-        self.people[p].stopped.get_or_insert(at);
-        self.people[p].ids.extend(event);
+        let person = &mut self.people[p];
+        if person.is_stopped().is_none() {
+            // Said after the stop before was lifted, whenever it happened.
+            person.stopped = Some(person.resumed.map_or(at, |resumed| at.max(resumed + Seconds(1))));
+        }
+        person.ids.extend(event);
         self.index(p);
+    }
+
+    /// R7: a ledger that is older than the list had a stop of this person. If it was lifted since, it stays lifted.
+    fn was_stopped(&mut self, address: KeyedHash, at: Timestamp) {
+        if let Some(person) = self.people.iter_mut().find(|person| person.address == Some(address)) {
+            person.stopped = person.stopped.max(Some(at));
+        }
+    }
+
+    /// R7: the stop of somebody who was forgotten is lifted.
+    pub(super) fn resume(&mut self, address: KeyedHash, at: Timestamp) {
+        if let Some(person) = self.people.iter_mut().find(|person| person.address == Some(address)) {
+            person.resumed = person.resumed.max(Some(at)).max(person.stopped);
+        }
     }
 }
 
@@ -644,6 +674,14 @@ impl Erased {
 }
 
 impl Ledger {
+    /// Whether a text names somebody who was forgotten. The address of one who has bought again is somebody's who is
+    /// known; what was bought before is still forgotten.
+    #[must_use]
+    pub fn has_forgotten(&self, text: &str) -> bool {
+        self.forgotten.knows_text(text)
+            && !text.parse::<Address>().is_ok_and(|address| self.buyers.get(&address.buyer()).is_some())
+    }
+
     /// Takes out what is there of people who were forgotten. A purchase whose session was not forgotten is a new one,
     /// and stays with its buyer.
     pub fn erase_forgotten(&mut self) -> Erased {
@@ -658,7 +696,7 @@ impl Ledger {
         );
         for buyer in &taken.people {
             if let (Some(stop), Some(address)) = (&buyer.stopped, forgotten.address_hash(&buyer.address)) {
-                forgotten.stop(address, stop.at, None);
+                forgotten.was_stopped(address, stop.at);
             }
         }
         let (waiting, matters) = (self.waiting.len(), self.matters.len());

@@ -11,7 +11,8 @@ pub trait Feed {
     fn take(&mut self, machine: Timestamp) -> Vec<Incoming>;
 
     /// Called when all that [`Feed::take`] gave is durable in the ledger; not called where it could not be recorded.
-    fn admitted(&mut self);
+    /// `forgotten` knows the names of people of whom nothing is to be kept (R17).
+    fn admitted(&mut self, forgotten: &dyn Fn(&str) -> bool);
 
     /// What a person must see, since the last time this was asked.
     fn told(&mut self) -> Vec<String>;
@@ -22,8 +23,8 @@ impl Feed for Spools {
         self.take(machine)
     }
 
-    fn admitted(&mut self) {
-        self.admitted();
+    fn admitted(&mut self, forgotten: &dyn Fn(&str) -> bool) {
+        self.admitted(forgotten);
     }
 
     fn told(&mut self) -> Vec<String> {

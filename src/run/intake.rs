@@ -26,7 +26,7 @@ pub fn take_in_all(
     batch.extend(feed.take(clock.machine()));
     report.not_taken.extend(feed.told());
     take_in(book, batch, now, report)?;
-    feed.admitted();
+    feed.admitted(&|text| book.ledger().has_forgotten(text));
     report.not_taken.extend(feed.told());
     Ok(())
 }

@@ -20,13 +20,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::disk::{self, Created, FileError, Naming as _};
 use crate::domain::event::{Incoming, Invalid};
 use crate::domain::time::{Seconds, Timestamp};
 
+use super::erase::erase as without;
 use super::{Reading, SourceError, file};
 
 /// Files that a run has taken and not yet moved on.
@@ -107,6 +108,65 @@ pub fn rejected(folder: &Path) -> usize {
     entries.flatten().filter(|entry| !entry.file_name().as_bytes().ends_with(REASON.as_bytes())).count()
 }
 
+/// What `forget` did in a spool.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// How many files held something of theirs.
+    pub files: usize,
+    /// What could not be looked at or changed.
+    pub failures: Vec<FileError>,
+}
+
+/// R17: takes one person's events out of the files that were taken in, and of those that wait, which `waiting` judges: it
+/// must know nothing of a purchase that is new. A file of which nothing is left goes, with its reason. `dry` only counts.
+#[must_use]
+pub fn erase(folder: &Path, theirs: Theirs<'_>, waiting: Theirs<'_>, dry: bool) -> Swept {
+    let mut swept = Swept::default();
+    let here = (folder.to_owned(), waiting);
+    let parts =
+        [(CLAIMED, waiting), (DONE, theirs), (REJECTED, theirs)].map(|(name, of)| (folder.join(name), of));
+    for (folder, of) in parts.into_iter().chain([here]) {
+        let Ok(meta) = fs::symlink_metadata(&folder) else { continue };
+        if !meta.is_dir() {
+            continue;
+        }
+        match list(&folder).naming("look into", &folder) {
+            Ok(listed) => {
+                for name in listed.files {
+                    match erase_in(&folder.join(name), of, dry) {
+                        Ok(changed) => swept.files += usize::from(changed),
+                        Err(error) => swept.failures.push(error),
+                    }
+                }
+            }
+            Err(error) => swept.failures.push(error),
+        }
+    }
+    swept
+}
+
+/// Whether a text in an event names the person.
+pub type Theirs<'a> = &'a dyn Fn(&str) -> bool;
+
+/// Says whether there was anything of theirs.
+fn erase_in(path: &Path, theirs: Theirs<'_>, dry: bool) -> Result<bool, FileError> {
+    let bytes = fs::read(path).naming("read", path)?;
+    let Some(left) = without(&bytes, theirs) else { return Ok(false) };
+    if dry {
+        return Ok(true);
+    }
+    if left.iter().all(u8::is_ascii_whitespace) {
+        disk::remove(path)?;
+        let mut reason = path.as_os_str().to_owned();
+        reason.push(REASON);
+        disk::remove(Path::new(&reason))?;
+    } else {
+        let mode = fs::metadata(path).naming("look at", path)?.permissions().mode();
+        disk::replace(path, &left, mode & 0o777, || Ok(()))?;
+    }
+    Ok(true)
+}
+
 impl Spools {
     /// Names the spools. A folder that is named twice counts once; one of `ours` (the ledger's folder, say) is refused,
     /// since everything in it would be taken for events. Nothing is touched yet.
@@ -163,14 +223,14 @@ impl Spools {
         incoming
     }
 
-    /// Moves on what was taken, now that its events are durable.
-    pub fn admitted(&mut self) {
+    /// Moves on what was taken, now that its events are durable, less what names somebody who was forgotten (R17).
+    pub fn admitted(&mut self, forgotten: Theirs<'_>) {
         let taken = std::mem::take(&mut self.taken);
         let mut files = taken.into_iter().peekable();
         while let Some(folder) = files.peek().map(|taken| taken.folder.clone()) {
             let mut told = Told::default();
             while let Some(taken) = files.next_if(|taken| taken.folder == folder) {
-                if let Err(error) = self.move_on(&taken, &mut told) {
+                if let Err(error) = self.move_on(&taken, forgotten, &mut told) {
                     told.say(|| stays(&error));
                 }
             }
@@ -306,7 +366,7 @@ impl Spools {
 
     /// # Errors
     /// The file stays where it is.
-    fn move_on(&self, taken: &Taken, told: &mut Told) -> Result<(), FileError> {
+    fn move_on(&self, taken: &Taken, forgotten: Theirs<'_>, told: &mut Told) -> Result<(), FileError> {
         let Taken { folder, path, name, seen, reason } = taken;
         let shown = || shown(folder, name);
         if self.manner == Manner::Look {
@@ -327,6 +387,9 @@ impl Spools {
                     return Ok(());
                 }
             }
+        }
+        if erase_in(path, forgotten, false)? && !path.exists() {
+            return Ok(());
         }
         let Some(reason) = reason else {
             let done = make_part(folder, DONE).naming("use the folder", &folder.join(DONE))?;
@@ -682,7 +745,7 @@ mod tests {
         let mut spools = Spools::new(vec![folder.clone()], &[], Manner::Claim, true);
         assert_eq!(spools.take(now), [Incoming::Ignored]);
         fs::remove_dir_all(&folder).unwrap();
-        spools.admitted();
+        spools.admitted(&|_| false);
         assert!(!folder.exists());
         assert!(make_part(&folder, CLAIMED).is_err() && !folder.exists());
         let mut again = Spools::new(vec![folder], &[], Manner::Claim, true);

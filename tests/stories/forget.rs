@@ -1,13 +1,12 @@
 //! A buyer asks to be forgotten (R17): nothing of them stays, nothing starts again, and nobody else loses anything.
 
-use std::fs;
-use std::process::{Command, Stdio};
-
 use serde_json::{Value, json};
+use std::fs;
 
-use crate::shop::{Ran, STEPMAIL, Shop};
+use crate::shop::{Ran, Shop};
 
 const HANAKO: &str = "hanako@example.com";
+const KEN: &str = r#"{"id":"evt_ken","type":"checkout.completed","session":"cs_ken","email":"ken@example.com","paid_at":"2026-10-01T00:00:00Z","name":"Ken"}"#;
 /// By what Hanako could be found: the address in any writing, the name, her sessions and ids.
 const TRACES: [&str; 8] =
     ["hanako@", "Hanako", "花子", "cs_hana", "evt_cs_hana", "pi_hana", "=E8=8A=B1=E5=AD=90", "6Iqx5a2Q"];
@@ -17,7 +16,7 @@ fn shop() -> Shop {
     let shop = Shop::new();
     shop.event(&hanako("cs_hana1", "2026-10-01T00:00:00Z"))
         .event(&hanako("cs_hana2", "2026-10-01T00:30:00Z"));
-    shop.event(r#"{"id":"evt_ken","type":"checkout.completed","session":"cs_ken","email":"ken@example.com","paid_at":"2026-10-01T00:00:00Z","name":"Ken"}"#);
+    shop.event(KEN);
     for now in ["2026-10-01T01:00:00Z", "2026-10-01T02:00:00Z", "2026-10-04T02:00:00Z"] {
         shop.run(now).exits(0);
     }
@@ -35,6 +34,11 @@ fn shop() -> Shop {
     .exits(0);
     assert_eq!(shop.steps("cs_ken"), ["sent", "sent", "pending", "pending"]);
     assert!(shop.outbox().contains(&"pp:cs_hana1:d3".into()) && shop.notices().len() == 1);
+    // What the spool keeps: a file of hers alone, one with others, and one that a person is to mend.
+    shop.write("spool/done/hana.jsonl", hanako("cs_hana1", "2026-10-01T00:00:00Z") + "\n");
+    shop.write("spool/done/all.jsonl", format!("{}\n{KEN}\n", hanako("cs_hana2", "2026-10-01T00:30:00Z")));
+    shop.write("spool/rejected/bad.jsonl", format!("{KEN}\n{{\"email\":\"{HANAKO}\n"));
+    shop.write("spool/rejected/bad.jsonl.reason", "line 2\n");
     shop
 }
 
@@ -248,7 +252,7 @@ fn r17_marks_for_the_forgotten_bring_nobody_back() {
             .says("nothing changed");
     }
     assert_eq!(shop.kept(), before);
-    shop.stepmail(&["show", HANAKO]).exits(1);
+    shop.stepmail(&["show", HANAKO]).exits(0).says("was forgotten");
     let status = shop.stepmail(&["status", "--all", "--now", "2026-10-06T05:00:00Z"]).exits(0);
     assert!(!status.stdout.contains("cs_hana"), "{}", status.stdout);
 }
@@ -448,7 +452,7 @@ fn r17_what_a_dead_command_left_in_its_journal_goes_as_well() {
     shop.event(&hanako("cs_hana3", "2026-10-06T03:30:00Z"));
     // It dies with the plan of her mail in the journal.
     let args = ["run", "--now", "2026-10-06T04:00:00Z", "--events", "events.jsonl"];
-    under_strace(&shop, &args, "fdatasync", "signal=KILL:when=1");
+    shop.under_strace(&args, "fdatasync", "signal=KILL:when=1");
     assert!(found(&shop).iter().any(|at| at.ends_with("ledger.json.journal")), "{:?}", found(&shop));
     shop.write("ledger.json-x", "a neighbour");
     forget(&shop, "2026-10-06T05:00:00Z").exits(0).says("3 purchases").says("may have left");
@@ -471,23 +475,6 @@ fn r17_a_ledger_made_by_hand_can_forget() {
         assert!(!String::from_utf8_lossy(&content).contains("kenji"), "{}", path.display());
     }
     assert!(!shop.run("2026-10-08T09:00:00Z").mails().iter().any(|mail| mail.contains("kenji")));
-}
-
-/// Runs a command under strace, which does this to that syscall. Returns the exit code, if it came to one.
-fn under_strace(shop: &Shop, args: &[&str], syscall: &str, what: &str) -> Option<i32> {
-    let inject = format!("inject={syscall}:{what}");
-    let status = Command::new("strace")
-        .args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={syscall}"), "-e", &inject, STEPMAIL])
-        .args(args)
-        .current_dir(shop.path(""))
-        .env_clear()
-        .env("PATH", std::env::var("PATH").unwrap())
-        .env("HOME", shop.path(""))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .expect("strace is needed for this story: apt-get install strace");
-    status.code()
 }
 
 /// A copy of a shop's folder, so that it need not be made anew for every death. A ledger remembers where it ran, and one
@@ -515,7 +502,7 @@ fn r17_killed_at_any_write_sync_or_rename_the_next_one_finishes_and_nobody_comes
     for syscall in ["fsync", "rename", "renameat2", "linkat", "pwrite64", "write", "unlink", "openat"] {
         for k in 1.. {
             let shop = copy_of(&shop);
-            let died = under_strace(&shop, &args, syscall, &format!("signal=KILL:when={k}")) != Some(0);
+            let died = shop.under_strace(&args, syscall, &format!("signal=KILL:when={k}")) != Some(0);
             let when = format!("died at {syscall} {k}");
             // Whether or not the next run knows of it: nothing more is sent to somebody on the list.
             let listed = shop.path("state/forgotten").exists()
@@ -539,6 +526,74 @@ fn r17_killed_at_any_write_sync_or_rename_the_next_one_finishes_and_nobody_comes
 }
 
 #[test]
+fn r17_the_spool_keeps_the_others_events_and_takes_none_of_hers_in_again() {
+    let shop = shop();
+    // Her old event waits once more, and a new purchase of hers with it.
+    let again = hanako("cs_again", "2026-10-06T03:30:00Z");
+    shop.write("spool/wait.jsonl", format!("{}\n{again}\n", hanako("cs_hana1", "2026-10-01T00:00:00Z")));
+    let before = shop.kept();
+    let dry =
+        shop.stepmail(&["forget", HANAKO, "--dry-run", "--json", "--now", "2026-10-06T04:00:00Z"]).exits(0);
+    assert_eq!(dry.json()["erased"]["files"], 4);
+    assert_eq!(shop.kept(), before);
+    let said = forget(&shop, "2026-10-06T04:00:00Z").exits(0).says("4 files of events");
+    said.says("files of events outside the spool");
+    assert!(!shop.path("spool/done/hana.jsonl").exists());
+    assert_eq!(shop.read("spool/done/all.jsonl"), format!("{KEN}\n"));
+    assert_eq!(shop.read("spool/rejected/bad.jsonl").trim(), KEN);
+    assert_eq!(shop.read("spool/wait.jsonl"), format!("{again}\n"), "a new purchase was lost");
+    assert_eq!(
+        shop.stepmail(&["run", "--json", "--now", "2026-10-06T05:00:00Z"]).exits(0).mails(),
+        ["pp:cs_again:d0 sent"]
+    );
+    assert_eq!(
+        shop.read("spool/done/wait.jsonl"),
+        format!("{again}\n"),
+        "she is known again by what she bought"
+    );
+    // The payment service sends the old events once more: nothing starts, and nothing of them is kept.
+    shop.write("spool/old.jsonl", hanako("cs_hana1", "2026-10-01T00:00:00Z") + "\n");
+    shop.write("spool/old-and-ken.jsonl", format!("{KEN}\n{}\n", hanako("cs_hana2", "2026-10-01T00:30:00Z")));
+    let ran = shop.stepmail(&["run", "--json", "--now", "2026-10-06T06:00:00Z"]).exits(0);
+    assert_eq!((ran.mails().len(), ran.json()["ingested"]["duplicates"].clone()), (0, 3.into()));
+    assert!(!shop.path("spool/done/old.jsonl").exists());
+    assert_eq!(shop.read("spool/done/old-and-ken.jsonl"), format!("{KEN}\n"));
+    forget(&shop, "2026-10-06T07:00:00Z").exits(0);
+    is_gone(&shop, "after she was forgotten twice");
+}
+
+#[test]
+fn r17_a_stop_outlives_being_forgotten_until_it_is_lifted() {
+    let shop = shop();
+    shop.stepmail(&["mark-stopped", HANAKO, "--now", "2026-10-06T03:10:00Z"]).exits(0);
+    let older = shop.read("ledger.json");
+    forget(&shop, "2026-10-06T04:00:00Z").exits(0);
+    let resume = ["resume", HANAKO, "--now", "2026-10-06T05:00:00Z"];
+    shop.stepmail(&[&resume[..], &["--dry-run"]].concat()).exits(0).says("is no longer stopped");
+    shop.stepmail(&resume).exits(0).says("is no longer stopped");
+    shop.stepmail(&resume).exits(0).says("nothing changed");
+    shop.stepmail(&["show", HANAKO, "--now", "2026-10-06T05:00:00Z"])
+        .exits(0)
+        .says("was forgotten at 2026-10-06T04:00:00Z");
+    shop.stepmail(&["show", "cs_hana1", "--json", "--now", "2026-10-06T05:00:00Z"])
+        .exits(0)
+        .says("forgotten_at");
+    is_gone(&shop, "after the stop was lifted");
+    // A restored ledger brings the stop back no more than it brings her back.
+    shop.write("ledger.json", &older);
+    shop.stepmail(&["adopt", "--now", "2026-10-06T05:10:00Z"]).exits(0);
+    fs::remove_file(shop.path("ledger.json.bak")).unwrap();
+    is_gone(&shop, "after an older ledger was adopted");
+    shop.event(&hanako("cs_hana_new", "2026-10-06T05:30:00Z"));
+    assert_eq!(shop.run("2026-10-06T06:00:00Z").mails(), ["pp:cs_hana_new:d0 sent"]);
+    // And a new stop is one.
+    forget(&shop, "2026-10-06T07:00:00Z").exits(0);
+    shop.stepmail(&["mark-stopped", HANAKO, "--now", "2026-10-06T08:00:00Z"]).exits(0);
+    shop.event(&hanako("cs_hana_last", "2026-10-06T08:30:00Z"));
+    assert!(shop.run("2026-10-06T09:00:00Z").mails().is_empty());
+}
+
+#[test]
 fn r17_a_disk_that_fails_in_mid_forget_is_said_and_the_next_one_finishes() {
     let shop = shop();
     let before = rest(&shop);
@@ -546,7 +601,7 @@ fn r17_a_disk_that_fails_in_mid_forget_is_said_and_the_next_one_finishes() {
     for syscall in ["fsync", "rename", "unlink"] {
         for k in 1.. {
             let shop = copy_of(&shop);
-            let code = under_strace(&shop, &args, syscall, &format!("error=EIO:when={k}"));
+            let code = shop.under_strace(&args, syscall, &format!("error=EIO:when={k}"));
             assert!(matches!(code, Some(0 | 73)), "{syscall} {k}: {code:?}");
             forget(&shop, "2026-10-06T06:00:00Z").exits(0);
             is_gone(&shop, &format!("{syscall} {k} failed"));
