@@ -10,8 +10,8 @@ use super::event::Checkout;
 use super::forgotten::KeyedHash;
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
-    Allowed, CloseReason, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind, OUTBOX,
-    Purchase, Refs, Refusals, StepState, Waiting, absent,
+    Allowed, Attempt, CloseReason, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind,
+    OUTBOX, Purchase, Refs, Refusals, StepState, Waiting, absent,
 };
 use super::matter::{Matter, MatterKind};
 use super::time::Timestamp;
@@ -348,9 +348,14 @@ fn advance(state: &mut StepState, fact: &Fact) {
                 *last_unknown_at = Some(*at);
             }
         }
-        Fact::MayHaveLeft { gap, .. } if state.is_open() => {
-            *state = StepState::may_have_left(gap, state.open_attempt());
-        }
+        Fact::MayHaveLeft { gap, .. } => match state {
+            // A stop keeps what it had closed; of that it is no longer sure that it never left.
+            StepState::Closed { reason: CloseReason::Stopped, attempt: attempt @ None, .. } => {
+                *attempt = Some(Attempt::within(gap));
+            }
+            state if state.is_open() => *state = StepState::may_have_left(gap, state.open_attempt()),
+            _ => {}
+        },
         Fact::TrialUndone { .. } if state.open_attempt().is_some_and(|attempt| attempt.via == OUTBOX) => {
             *state = StepState::pending();
         }

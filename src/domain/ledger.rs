@@ -369,12 +369,7 @@ impl StepState {
     #[must_use]
     pub fn may_have_left(gap: &Gap, known: Option<Attempt>) -> Self {
         let attempt = known.map_or_else(
-            || Attempt {
-                first_at: gap.since,
-                last_at: gap.until,
-                via: "unknown".to_owned(),
-                subject: String::new(),
-            },
+            || Attempt::within(gap),
             |known| Attempt { last_at: known.last_at.max(gap.until), ..known },
         );
         Self::Closed { at: gap.until, reason: CloseReason::UnknownResult, attempt: Some(attempt) }
@@ -449,6 +444,14 @@ pub struct Attempt {
     pub via: String,
     /// The subject, by which a person finds it in the service's list.
     pub subject: String,
+}
+
+impl Attempt {
+    /// R12: of a mail that may have left in a time nobody knows of; the spacing counts from its end.
+    #[must_use]
+    pub fn within(gap: &Gap) -> Self {
+        Self { first_at: gap.since, last_at: gap.until, via: "unknown".to_owned(), subject: String::new() }
+    }
 }
 
 /// A message as the transport will send it, opaque to everyone else.

@@ -1,6 +1,7 @@
 //! What a hand settles: the steps that lifting a stop opens again (R7), and the results that a person knows and
 //! stepmail does not (R10). It finds the facts; what they mean for the mails `decide` says.
 
+use super::adopt::may_have_left;
 use super::decide::closes;
 use super::fact::{Fact, Whom};
 use super::ids::{IdempotencyKey, SessionId, Step};
@@ -102,16 +103,22 @@ impl Resumption {
     fn reopen(&mut self, ledger: &Ledger, purchase: &Purchase, now: Timestamp) {
         let mut reopened = false;
         for (step, state) in purchase.steps.iter() {
-            let StepState::Closed { reason: CloseReason::Stopped, attempt, .. } = state else { continue };
+            let StepState::Closed { at, reason: CloseReason::Stopped, attempt } = state else { continue };
+            // R12: a newer version of this ledger, which was lost, may have lifted the stop and sent the mail.
+            let lost =
+                ledger.gap.filter(|gap| *at <= gap.until && may_have_left(purchase.paid_at, step, gap));
             let fate = match (attempt, closes(purchase, step)) {
                 (Some(_), _) => Fate::Unknown,
+                (None, _) if lost.is_some() => Fate::Unknown,
                 (None, Some(end)) if now >= end => Fate::Over(end),
                 (None, _) => Fate::Reopened,
             };
+            let key = IdempotencyKey::Step(purchase.session.clone(), step);
             if fate == Fate::Reopened {
                 reopened = true;
-                let key = IdempotencyKey::Step(purchase.session.clone(), step);
                 self.facts.push(Fact::Reopened { key });
+            } else if let (None, Some(gap)) = (attempt, lost) {
+                self.facts.push(Fact::MayHaveLeft { key, gap });
             }
             self.steps.push((purchase.session.clone(), step, fate));
         }
