@@ -207,6 +207,9 @@ pub struct Adopt {
     /// Mails may have left after this copy or backup was made: close those rather than send them twice
     #[arg(long)]
     pub older: bool,
+    /// Trust the clock, though a guard doubts it
+    #[arg(long)]
+    pub accept_clock: bool,
     /// What mails that only the outbox took count for, now that mails are to leave for real
     #[arg(long, value_name = "WHAT")]
     pub outbox: Option<Trial>,

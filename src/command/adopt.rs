@@ -34,9 +34,9 @@ pub(super) fn adopt(asked: &cli::Adopt, place: &Place, style: Style, clock: &Clo
         (view.ledger, seen, view.beyond)
     };
     let mut answer = Answer::new("adopt", place, asked.how, now)?;
-    let held = guard(&ledger, &seen.known(&place.transport, clock, false), now);
+    let held = guard(&ledger, &seen.known(&place.transport, clock, asked.accept_clock), now);
     let (path, outbox) = (answer.ledger().to_owned(), asked.outbox.map(Trial::from));
-    let change = Change::of(asked, &ledger, &seen, &held, now)?;
+    let change = Change::of(asked, &ledger, &seen, &held)?;
 
     let mut facts = Vec::new();
     let mut after = ledger.clone();
@@ -47,8 +47,14 @@ pub(super) fn adopt(asked: &cli::Adopt, place: &Place, style: Style, clock: &Clo
         }
         facts.extend(more);
     };
+    if change != Change::Nothing && ledger.newest_recorded().is_some_and(|newest| newest > now) {
+        // Only with an accepted clock; else it was refused.
+        add(&mut after, vec![Fact::ClockAccepted { now }]);
+    }
     if change != Change::Nothing {
         add(&mut after, what_fits(&ledger, &beyond));
+        // What it holds of people who were forgotten since goes with the saving.
+        after.erase_forgotten();
         let gap = (change == Change::Older).then(|| gap(&ledger, now));
         let closed = gap.map_or(Vec::new(), |gap| doubts(&after, gap, &place.policy));
         answer.says.extend(say_change(&ledger, gap, &closed));
@@ -107,24 +113,13 @@ enum Change {
 }
 
 impl Change {
-    fn of(
-        asked: &cli::Adopt,
-        ledger: &Ledger,
-        seen: &Seen,
-        held: &[Held],
-        now: Timestamp,
-    ) -> Result<Self, Refused> {
+    fn of(asked: &cli::Adopt, ledger: &Ledger, seen: &Seen, held: &[Held]) -> Result<Self, Refused> {
         let holds = |kind| held.iter().any(|held| held.kind == kind);
-        if let Some(former) = &seen.former {
-            return Err(Refused {
-                why: format!("this ledger ran at `{former}` before, and is still there"),
-                next: "stop the schedule of that one and remove or rename it, then adopt this one".to_owned(),
-            });
-        }
-        if let Some(clock) = held.iter().find(|held| held.kind == MatterKind::ClockBehind) {
+        seen.refuse_copy()?;
+        if let Some(clock) = held.iter().find(|held| held.is_of_the_clock()) {
             return Err(Refused {
                 why: format!("the clock decides what may have left, and {}", clock.text),
-                next: format!("it is {now} here; set the clock first"),
+                next: "set the clock, or adopt with --accept-clock if it is right".to_owned(),
             });
         }
         let restored = holds(MatterKind::Restored);
@@ -138,12 +133,22 @@ impl Change {
         if restored {
             return Ok(Self::Older);
         }
-        // Where no state can be kept, no guard can know; a person may.
-        let unknown = seen.installation.is_none();
-        match (holds(MatterKind::OtherInstallation), asked.newest, asked.older) {
+        let last_run = ledger.last_run.as_ref().map(|run| run.at);
+        let known = seen.mark.as_ref().map(|mark| mark.last_run_at);
+        if let (true, Some(known)) = (asked.newest, known.filter(|known| Some(*known) > last_run)) {
+            return Err(Refused {
+                why: format!(
+                    "a version of this ledger ran here later, at {known}, than the last run that this one knows"
+                ),
+                next: "put that one back, or, if it is lost, say `--older`".to_owned(),
+            });
+        }
+        let other = holds(MatterKind::OtherInstallation);
+        match (other, asked.newest, asked.older) {
             (true, true, _) => Ok(Self::Newest),
-            (true, _, true) => Ok(Self::Older),
-            (false, _, true) if unknown => Ok(Self::Older),
+            // It only closes, so a person may always say it; but twice is once.
+            (_, _, true) if !other && is_adopted(ledger) => Ok(Self::Nothing),
+            (_, _, true) => Ok(Self::Older),
             (true, false, false) if asked.outbox.is_none() => Err(Refused {
                 why: format!(
                     "another installation ran this ledger last{}, and only you can know whether it sent anything after \
@@ -156,6 +161,11 @@ impl Change {
             _ => Ok(Self::Nothing),
         }
     }
+}
+
+/// Whether nothing was recorded since the ledger was adopted in place of a newer one.
+fn is_adopted(ledger: &Ledger) -> bool {
+    ledger.gap.is_some_and(|gap| ledger.newest_recorded().is_none_or(|newest| newest <= gap.until))
 }
 
 fn say_change(ledger: &Ledger, gap: Option<Gap>, closed: &[Fact]) -> Vec<String> {

@@ -42,21 +42,30 @@ enum Hold {
 
 impl Desk {
     /// Opens the ledger: under the lock, or for a dry run without.
-    pub(super) fn open(place: &Place, how: How, clock: &Clock, style: Style) -> Result<Self, StoreError> {
-        Ok(if how.dry_run {
+    ///
+    /// # Errors
+    /// Those of the store; [`Refused`] for a ledger that has been copied here from a place that still runs it: what is said
+    /// to the copy would never reach the buyers' mails.
+    pub(super) fn open(place: &Place, how: How, clock: &Clock, style: Style) -> anyhow::Result<Self> {
+        let desk = if how.dry_run {
             let view = place.view()?;
             Self { seen: Seen::in_view(&view), book: Hold::Dry(Box::new(DryBook::new(view))) }
         } else {
             let book = place.lock(how.wait.seconds, clock, style)?;
             Self { seen: Seen::of(&book), book: Hold::Locked(Box::new(book)) }
-        })
+        };
+        desk.seen.refuse_copy()?;
+        Ok(desk)
+    }
+
+    /// The guards that hold the next run (R12).
+    pub(super) fn held(&self, place: &Place, clock: &Clock) -> Vec<Held> {
+        guard(self.ledger(), &self.seen.known(&place.transport, clock, false), clock.now())
     }
 
     /// Refuses a clock that a run would not close or send by (R12), where `now` decides what is over.
     pub(super) fn trust(&self, place: &Place, clock: &Clock) -> Result<(), Refused> {
-        let held = guard(self.ledger(), &self.seen.known(&place.transport, clock, false), clock.now());
-        let of_clock = |held: &&Held| matches!(held.kind, MatterKind::ClockBehind | MatterKind::ClockAhead);
-        held.iter().find(of_clock).map_or(Ok(()), |held| {
+        self.held(place, clock).iter().find(|held| held.is_of_the_clock()).map_or(Ok(()), |held| {
             Err(Refused {
                 why: format!("whether a window is over is read off the clock, and {}", held.text),
                 next: "do that first".to_owned(),
@@ -167,8 +176,21 @@ impl Answer {
         &self.ledger
     }
 
-    /// Looks at what the next run will do for these buyers.
-    pub(super) fn look_ahead<'a>(&mut self, buyers: impl IntoIterator<Item = &'a Buyer>, policy: &Policy) {
+    /// Looks at what the next run will do for these buyers, which is nothing while a guard holds it. If that is because
+    /// another installation runs this ledger, a person must look: it does not hear of what was said here.
+    pub(super) fn look_ahead<'a>(
+        &mut self,
+        buyers: impl IntoIterator<Item = &'a Buyer>,
+        policy: &Policy,
+        held: &[Held],
+    ) {
+        if held.iter().any(|held| held.kind == MatterKind::OtherInstallation) {
+            self.exit = Exit::Look;
+        }
+        if !held.is_empty() {
+            self.next.extend(held.iter().map(|held| format!("the next run is held: {}", held.text)));
+            return;
+        }
         for buyer in buyers {
             let closings = decide(buyer, policy, self.now).closings;
             let words = closings.iter().map(|c| format!("{} of {}: {}", c.step, c.session, c.reason.name()));

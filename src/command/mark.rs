@@ -45,15 +45,16 @@ pub(super) fn mark(
         let before = if answer.changed { "" } else { " (it was before; nothing changed)" };
         answer.says.push(format!("{who} is {what}{before}"));
     } else {
+        let before = if answer.changed { "" } else { " (as it was before; nothing changed)" };
         answer.says.push(format!(
-            "{who} is not in {}; noted for the future: when it comes it is {what}. Check the spelling and the ledger.",
+            "{who} is not in `{}`; noted for the future: when it comes it is {what}{before}; check the spelling and the \
+             ledger",
             answer.ledger()
         ));
         answer.exit = Exit::Look;
     }
-    if known {
-        answer.look_ahead(desk.buyer(&hand.who), &place.policy);
-    }
+    let held = desk.held(place, clock);
+    answer.look_ahead(desk.buyer(&hand.who).filter(|_| known), &place.policy, &held);
     desk.finish()?;
     answer.print(style);
     Ok(answer.exit)

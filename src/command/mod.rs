@@ -174,6 +174,19 @@ impl Seen {
         }
     }
 
+    /// Refuses a ledger that was copied here from a place that still holds it.
+    fn refuse_copy(&self) -> Result<(), Refused> {
+        self.former.as_ref().map_or(Ok(()), |former| {
+            Err(Refused {
+                why: format!(
+                    "this ledger ran at `{former}` before, and is still there: one of the two is a copy, and what is said \
+                     to one never reaches the other"
+                ),
+                next: "say it to the one that runs, or stop that one's schedule and remove or rename it".to_owned(),
+            })
+        })
+    }
+
     fn known(&self, transport: &dyn Transport, clock: &Clock, clock_accepted: bool) -> Known<'_> {
         let mark = self.mark.as_ref();
         Known {

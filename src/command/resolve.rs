@@ -65,7 +65,8 @@ pub(super) fn resolve(asked: &Resolve, place: &Place, style: Style, clock: &Cloc
         }
         desk.record(&facts)?;
         let of: BTreeSet<_> = mails.iter().filter_map(|(s, _)| desk.address_of(s)).collect();
-        answer.look_ahead(of.iter().filter_map(|address| desk.ledger().buyers.get(address)), &place.policy);
+        let buyers = of.iter().filter_map(|address| desk.ledger().buyers.get(address));
+        answer.look_ahead(buyers, &place.policy, &desk.held(place, clock));
     } else {
         refused.push("nothing was changed".to_owned());
         answer.says = refused;

@@ -31,7 +31,7 @@ pub(super) fn resume(asked: &Resume, place: &Place, style: Style, clock: &Clock)
     if known {
         desk.record(&resumption.facts)?;
         answer.says = says(&asked.who, &resumption, desk.buyer(&asked.who).is_some());
-        answer.look_ahead(desk.buyer(&asked.who), &place.policy);
+        answer.look_ahead(desk.buyer(&asked.who), &place.policy, &desk.held(place, clock));
     } else {
         let unknown = NotKnown { what: said(&asked.who), ledger: place.store()?.path().to_owned() };
         answer.says.push(format!("{unknown}; nothing was changed"));

@@ -11,14 +11,14 @@ use super::event::{Checkout, Incoming, Invalid, Payment, StopSignal, StopTarget}
 use super::fact::{Fact, Whom, apply};
 use super::ids::{Address, BuyerId, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
-    Buyers, CloseReason, Kind, Ledger, LooseStop, MarkKind, Purchase, Refs, StepState, Steps, Waiting,
-    WaitingFor,
+    Attempt, Buyers, CloseReason, Kind, Ledger, LooseStop, MarkKind, Purchase, Refs, StepState, Steps,
+    Waiting, WaitingFor,
 };
 use super::matter::{Matter, MatterKind};
 use super::time::{Seconds, Timestamp};
 
 /// R12: how far ahead of the clock a purchase may be dated.
-const AHEAD_MAX: Seconds = Seconds::minutes(10);
+pub(super) const AHEAD_MAX: Seconds = Seconds::minutes(10);
 
 /// What a batch comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -532,6 +532,14 @@ impl Clerk {
         let doubted: Vec<Step> = Step::ALL.into_iter().filter(in_doubt).collect();
         for step in &doubted {
             *steps.get_mut(*step) = StepState::may_have_left(gap, None);
+        }
+        // What a stop closes may have left before the stop was set.
+        for step in Step::ALL {
+            if let StepState::Closed { reason: CloseReason::Stopped, attempt, .. } = steps.get_mut(step)
+                && may_have_left(paid_at, step, gap)
+            {
+                *attempt = Some(Attempt::within(gap));
+            }
         }
         doubted
     }

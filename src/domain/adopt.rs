@@ -5,6 +5,7 @@
 //! and a person settles it. The same holds for purchases that are told again and were paid before the ledger was
 //! adopted: see [`may_have_left`], which admission asks too.
 
+use super::admit::AHEAD_MAX;
 use super::decide::{Verdict, verdict};
 use super::fact::{Fact, apply};
 use super::ids::{IdempotencyKey, Step};
@@ -39,7 +40,9 @@ pub fn gap(ledger: &Ledger, now: Timestamp) -> Gap {
 #[must_use]
 pub fn may_have_left(paid_at: Timestamp, step: Step, gap: &Gap) -> bool {
     let window = window(step);
-    paid_at + window.opens <= gap.until && window.closes.is_none_or(|end| paid_at + end > gap.since)
+    // A purchase may be dated a little ahead of the clock that admits it, and its d0 leaves at once.
+    let opens = if step == Step::D0 { paid_at - AHEAD_MAX } else { paid_at + window.opens };
+    opens <= gap.until && window.closes.is_none_or(|end| paid_at + end > gap.since)
 }
 
 /// The facts that close what may have left in `gap`, and the matter that tells of them.
@@ -49,7 +52,22 @@ pub fn doubts(ledger: &Ledger, gap: Gap, policy: &Policy) -> Vec<Fact> {
     for buyer in ledger.buyers.all() {
         for purchase in &buyer.purchases {
             for (step, state) in purchase.steps.iter() {
-                if state.is_open() && is_in_doubt(buyer, purchase, step, gap, policy) {
+                let in_doubt = match state {
+                    StepState::Pending { .. } | StepState::Planned { .. } => {
+                        is_in_doubt(buyer, purchase, step, gap, policy)
+                    }
+                    // A person may have opened it again meanwhile.
+                    StepState::Closed {
+                        reason: CloseReason::Rejected | CloseReason::UnknownResult,
+                        attempt,
+                        ..
+                    } => {
+                        let known = attempt.as_ref().is_some_and(|attempt| attempt.last_at >= gap.until);
+                        !known && may_have_left(purchase.paid_at, step, &gap)
+                    }
+                    StepState::Closed { .. } | StepState::Sent { .. } => false,
+                };
+                if in_doubt {
                     facts.push(Fact::MayHaveLeft {
                         key: IdempotencyKey::Step(purchase.session.clone(), step),
                         gap,
@@ -88,7 +106,9 @@ pub fn settled(ledger: &Ledger) -> Vec<Fact> {
             .is_some_and(|(_, purchase)| purchase.steps.iter().any(|(_, state)| in_doubt(state))),
         // Those that were closed at the adoption itself.
         None => steps(ledger).any(|(_, _, state)| {
-            in_doubt(state) && matches!(state, StepState::Closed { at, .. } if *at == matter.at)
+            // An accepted clock lowers the times of steps and of the gap alike, and not that of a matter.
+            let then = |at: &Timestamp| *at == matter.at || ledger.gap.is_some_and(|gap| *at == gap.until);
+            in_doubt(state) && matches!(state, StepState::Closed { at, .. } if then(at))
         }),
     };
     let adopted = ledger.matters.iter().filter(|matter| matter.kind == MatterKind::Adopted);

@@ -353,8 +353,16 @@ fn advance(state: &mut StepState, fact: &Fact) {
             StepState::Closed { reason: CloseReason::Stopped, attempt: attempt @ None, .. } => {
                 *attempt = Some(Attempt::within(gap));
             }
-            state if state.is_open() => *state = StepState::may_have_left(gap, state.open_attempt()),
-            _ => {}
+            StepState::Closed {
+                reason: CloseReason::Rejected | CloseReason::UnknownResult, attempt, ..
+            } => {
+                let known = attempt.take();
+                *state = StepState::may_have_left(gap, known);
+            }
+            StepState::Pending { .. } | StepState::Planned { .. } => {
+                *state = StepState::may_have_left(gap, state.open_attempt());
+            }
+            StepState::Closed { .. } | StepState::Sent { .. } => {}
         },
         Fact::TrialUndone { .. } if state.open_attempt().is_some_and(|attempt| attempt.via == OUTBOX) => {
             *state = StepState::pending();
@@ -476,20 +484,27 @@ fn lift(ledger: &mut Ledger, whom: &Whom, at: Timestamp) {
             // Nobody is entered for a stop that is not there.
             if ledger.buyers.get(&address.buyer()).is_some() {
                 let buyer = ledger.buyers.entry(&address.buyer());
-                buyer.stopped = None;
-                buyer.paused = None;
+                drop_until(&mut buyer.stopped, at);
+                drop_until(&mut buyer.paused, at);
             }
         }
         Whom::Session(session) => {
             if let Some(purchase) = ledger.buyers.purchase_mut(session) {
-                purchase.stopped = None;
+                drop_until(&mut purchase.stopped, at);
             }
-            let is_its = |stop: &LooseStop| stop.session.as_ref() == Some(session);
+            let is_its = |stop: &LooseStop| stop.session.as_ref() == Some(session) && stop.at <= at;
             ledger.loose_stops.retain(|stop| !is_its(stop) || stop.event.is_some());
             for stop in ledger.loose_stops.iter_mut().filter(|stop| is_its(stop)) {
                 stop.lifted.get_or_insert(at);
             }
         }
+    }
+}
+
+/// Lifts a flag, unless it was set later: somebody set it by hand, while a command that died had lifted the one before.
+fn drop_until(flag: &mut Option<Mark>, at: Timestamp) {
+    if flag.as_ref().is_some_and(|mark| mark.at <= at) {
+        *flag = None;
     }
 }
 

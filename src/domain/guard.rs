@@ -49,6 +49,14 @@ pub struct Held {
     pub text: String,
 }
 
+impl Held {
+    /// Whether it is the clock that is doubted.
+    #[must_use]
+    pub fn is_of_the_clock(&self) -> bool {
+        matches!(self.kind, MatterKind::ClockBehind | MatterKind::ClockAhead)
+    }
+}
+
 /// Names every guard that holds this run.
 #[must_use]
 pub fn guard(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Vec<Held> {

@@ -120,6 +120,7 @@ impl Matter {
         session: Option<SessionId>,
         text: String,
     ) -> Self {
+        let text = without_addresses(text);
         Self { kind, subject: subject_text(subject), at, session, text, notice: StepState::pending() }
     }
 
@@ -172,6 +173,22 @@ impl Matter {
     }
 }
 
+/// R17: what an event calls itself, or gives as a reason, may hold somebody's address; a notice must not.
+fn without_addresses(text: String) -> String {
+    if !text.contains(['@', '＠']) {
+        return text;
+    }
+    let ends = |c: char| c.is_whitespace() || "\"'`,;:()<>[]".contains(c);
+    let words = text.split_inclusive(ends).map(|word| {
+        let end = word.chars().next_back().filter(|c| ends(*c));
+        match (word.contains(['@', '＠']), end) {
+            (true, end) => format!("(address){}", end.map_or(String::new(), String::from)),
+            (false, _) => word.to_owned(),
+        }
+    });
+    words.collect()
+}
+
 /// Makes any text fit to stand in a key. One that is changed by that gets a hash, so that two texts stay two subjects.
 fn subject_text(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
@@ -205,5 +222,16 @@ mod tests {
             let key = matter(subject).key().to_string();
             assert!(key.parse::<IdempotencyKey>().is_ok(), "{key}");
         }
+    }
+
+    #[test]
+    fn r17_a_notice_holds_no_address_whatever_an_event_says_of_itself() {
+        let at = Timestamp::parse("2026-10-01T00:00:00Z").unwrap();
+        let text = |text: &str| Matter::new(MatterKind::Conflict, "s", at, None, text.to_owned()).text;
+        assert_eq!(text("no address here, and no at sign"), "no address here, and no at sign");
+        assert_eq!(
+            text("event hanako@example.com (wish of Hanako＠example.com) stops `a@b`, now"),
+            "event (address) (wish of (address)) stops `(address)`, now"
+        );
     }
 }

@@ -80,7 +80,17 @@ pub fn resume(ledger: &Ledger, whom: &Whom, now: Timestamp) -> Resumption {
     }
     let Lifted { stop, pause } = resumption.lifted;
     if stop || pause {
-        resumption.facts.push(Fact::Resumed { whom: whom.clone(), at: now });
+        // What stands there is lifted, also if a clock that was ahead has dated it; what is set later is not.
+        let flags = match whom {
+            Whom::Address(_) => buyer.map_or(Vec::new(), |buyer| vec![&buyer.stopped, &buyer.paused]),
+            Whom::Session(_) => concerned.iter().map(|purchase| &purchase.stopped).collect(),
+        };
+        let to_come = match whom {
+            Whom::Session(session) => stops_to_come(ledger, session).map(|stop| stop.at).max(),
+            Whom::Address(_) => None,
+        };
+        let set = flags.into_iter().flatten().map(|mark| mark.at).max().max(to_come);
+        resumption.facts.push(Fact::Resumed { whom: whom.clone(), at: set.map_or(now, |set| set.max(now)) });
     }
     if !stop {
         return resumption;

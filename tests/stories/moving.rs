@@ -213,8 +213,89 @@ fn an_adoption_that_is_killed_has_happened_or_has_not() {
 fn an_adoption_with_a_clock_that_fell_back_is_refused() {
     let shop = a_backup_is_put_back();
     let before = shop.kept();
-    adopt(&shop, "2026-09-30T00:00:00Z", &[]).exits(1).says("set the clock first");
+    adopt(&shop, "2026-09-30T00:00:00Z", &[]).exits(1).says("set the clock");
+    // Nor with one that ran ahead: it would close what is still due.
+    adopt(&shop, "2036-09-30T00:00:00Z", &[]).exits(1).says("--accept-clock");
     assert_eq!(shop.kept(), before);
+}
+
+#[test]
+fn r12_a_stop_lifted_after_the_backup_does_not_bring_the_mail_a_second_time() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", PAID);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.stepmail(&["mark-stopped", "cs_1", "--now", "2026-10-02T00:00:00Z"]).exits(0);
+    shop.run("2026-10-02T01:00:00Z").exits(0);
+    let backup = shop.read("ledger.json");
+    shop.stepmail(&["resume", "cs_1", "--now", "2026-10-03T00:00:00Z"]).exits(0);
+    assert_eq!(shop.run("2026-10-04T01:00:00Z").exits(0).mails(), ["pp:cs_1:d3 sent"]);
+    shop.write("ledger.json", backup);
+    fs::remove_dir_all(shop.path("outbox")).unwrap();
+    adopt(&shop, "2026-10-05T00:00:00Z", &[]).exits(0);
+    let said = shop.stepmail(&["resume", "cs_1", "--now", "2026-10-05T01:00:00Z"]).exits(0);
+    said.says("d3 of cs_1 stays closed: an attempt of it may have arrived")
+        .says("stepmail resolve pp:cs_1:d3");
+    assert!(shop.run("2026-10-05T02:00:00Z").exits(0).mails().is_empty());
+    assert_eq!(shop.run("2026-10-08T01:00:00Z").exits(0).mails(), ["pp:cs_1:d7 sent"]);
+}
+
+#[test]
+fn r12_what_this_machine_ran_later_is_not_called_older_than_a_rescued_copy() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", PAID);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let rescued = shop.read("ledger.json");
+    shop.run("2026-10-04T01:00:00Z").exits(0);
+    fs::remove_dir_all(shop.path("outbox")).unwrap();
+    // Another machine ran it on, and counted higher.
+    let mut other: serde_json::Value = serde_json::from_str(&rescued).unwrap();
+    other["generation"] = 9.into();
+    other["last_run"]["installation"] = "0".repeat(32).into();
+    shop.write("ledger.json", other.to_string());
+    shop.run("2026-10-04T02:00:00Z").exits(1);
+    let before = shop.kept();
+    adopt(&shop, "2026-10-04T02:10:00Z", &["--newest"])
+        .exits(1)
+        .says("ran here later, at 2026-10-04T01:00:00Z");
+    assert_eq!(shop.kept(), before);
+    adopt(&shop, "2026-10-04T02:10:00Z", &["--older"]).exits(0).says("pp:cs_1:d3");
+    assert!(shop.run("2026-10-04T03:00:00Z").exits(0).mails().is_empty());
+}
+
+#[test]
+fn r12_newest_said_by_mistake_can_be_taken_back_before_the_next_run() {
+    let old = a_backup_is_put_back();
+    let new = moved(&old);
+    drop(old);
+    adopt(&new, "2026-10-09T00:00:00Z", &["--newest"]).exits(0);
+    adopt(&new, "2026-10-09T00:10:00Z", &["--older"]).exits(0).says("pp:cs_1:d3 pp:cs_1:d7");
+    let ledger = new.read("ledger.json");
+    adopt(&new, "2026-10-09T00:20:00Z", &["--older"]).exits(0).says("nothing to adopt");
+    assert_eq!(new.read("ledger.json"), ledger, "twice is once");
+    assert!(new.run("2026-10-09T01:00:00Z").mails().is_empty());
+}
+
+#[test]
+fn r7_what_is_said_to_a_copy_is_said_to_nobody_and_the_answer_says_so() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", PAID);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.write("copy/ledger.json", shop.read("ledger.json"));
+    let before = shop.kept();
+    for command in ["mark-stopped", "mark-started", "mark-outcome", "resume"] {
+        let hand = [command, "cs_1", "--ledger", "copy/ledger.json", "--now", "2026-10-02T00:00:00Z"];
+        shop.stepmail(&hand).exits(1).says("one of the two is a copy").says("nothing was changed");
+    }
+    let mut after = shop.kept();
+    after.remove(&shop.path("copy/ledger.json.lock"));
+    assert_eq!(after, before, "a hand on the copy changed something, be it the mark of both");
+    assert_eq!(shop.run("2026-10-04T01:00:00Z").exits(0).mails(), ["pp:cs_1:d3 sent"]);
+
+    // On another machine nobody can see the first; what is said is kept, and where it does not reach is said.
+    let other = moved(&shop);
+    drop(shop);
+    let said = other.stepmail(&["mark-stopped", "cs_1", "--now", "2026-10-05T00:00:00Z"]).exits(1);
+    said.says("cs_1 is stopped").says("the next run is held: another installation ran this ledger last");
 }
 
 #[test]

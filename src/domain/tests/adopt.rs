@@ -99,7 +99,10 @@ fn r12_a_purchase_that_is_told_again_is_mailed_only_what_cannot_have_left() {
     };
     assert_eq!(told(at), (vec![false, false, false, true], true));
     assert_eq!(told(at + days(7)), (vec![false, true, true, true], true));
-    assert_eq!(told(at + days(8) + ONE), (vec![true; 4], false));
+    // A purchase may be dated up to ten minutes ahead of the clock that sent its d0.
+    let ahead = at + days(8) + Seconds::minutes(10);
+    assert_eq!(told(ahead), (vec![false, true, true, true], true));
+    assert_eq!(told(ahead + ONE), (vec![true; 4], false));
 }
 
 #[test]
@@ -172,4 +175,58 @@ fn r12_real_mails_wait_until_a_person_says_what_the_trial_counts_for() {
     let before = real.clone();
     apply(&mut real, &Fact::TrialUndone { key: key("cs_1", D7) }).unwrap();
     assert_eq!(real, before);
+}
+
+#[test]
+fn r12_a_stop_that_may_have_been_lifted_meanwhile_opens_nothing_again() {
+    let gap = Gap { since: paid_at() + days(1), until: paid_at() + days(5) };
+    let stopped = |purchase: Purchase| Purchase { stopped: Some(mark(paid_at())), ..purchase };
+    let by_stop =
+        |step: Step, bought: Purchase| bought.with(step, closed(paid_at() + ONE, CloseReason::Stopped));
+    // Stopped before the copy was made: d3 may have left since, d14 cannot have.
+    let bought = stopped(by_stop(D14, by_stop(D3, purchase("cs_1", paid_at()).let_in())));
+    let mut ledger = shop([buyer([bought])]);
+    ledger.gap = Some(gap);
+    let whom = Whom::Session(sid("cs_1"));
+    for fact in crate::domain::settle::resume(&ledger, &whom, gap.until + ONE).facts {
+        apply(&mut ledger, &fact).unwrap();
+    }
+    let steps = &ledger.buyers.all()[0].purchases[0].steps;
+    assert!(!steps.d3.is_open() && steps.d14.is_open(), "{steps:?}");
+    assert_eq!(steps.d3.last_left_at(), Some(gap.until), "the two days count from the end of that time");
+
+    // Told again, and stopped again by hand before: the same.
+    let mut shop = Shop::new();
+    shop.ledger.gap = Some(gap);
+    shop.mark(whom.clone(), MarkKind::Stopped, gap.until + ONE);
+    let event = Incoming::Checkout(Box::new(checkout("evt_1", "cs_1", BUYER, paid_at())));
+    shop.take(gap.until + days(1), vec![event]);
+    let facts = crate::domain::settle::resume(&shop.ledger, &whom, gap.until + days(2)).facts;
+    shop.record(&facts);
+    let open: Vec<bool> = shop.purchase("cs_1").steps.iter().map(|(_, state)| state.is_open()).collect();
+    assert_eq!(open, [false, false, true, true]);
+}
+
+#[test]
+fn r12_what_was_refused_or_unknown_before_may_have_been_tried_again_since() {
+    let bought = || purchase("cs_1", paid_at()).let_in();
+    let rejected = bought().with(D3, closed(paid_at() + days(3), CloseReason::Rejected));
+    assert_eq!(doubted(buyer([rejected.clone()]), 3, 4), ["pp:cs_1:d3"]);
+    assert_eq!(doubted(buyer([rejected]), 7, 9), ["pp:cs_1:d7"], "its window had ended");
+    let unknown = closed_after(paid_at() + days(3), paid_at() + days(4), CloseReason::UnknownResult);
+    assert_eq!(doubted(buyer([bought().with(D3, unknown)]), 4, 5), ["pp:cs_1:d3"]);
+}
+
+#[test]
+fn r12_an_accepted_clock_ends_no_matter_of_mails_that_are_still_in_doubt() {
+    let gap = Gap { since: paid_at(), until: paid_at() + days(400) };
+    let mut ledger = shop([buyer([purchase("cs_1", paid_at())])]);
+    let mut facts = doubts(&ledger, gap, &Policy::default());
+    facts.push(Fact::Adopted { installation: None, path: None, gap: Some(gap) });
+    facts.push(Fact::ClockAccepted { now: paid_at() + days(9) });
+    facts.push(Fact::FoundUnsent { key: key("cs_1", D0), at: paid_at() + days(9), closed: None });
+    for fact in &facts {
+        apply(&mut ledger, fact).unwrap();
+    }
+    assert_eq!(crate::domain::adopt::settled(&ledger), []);
 }

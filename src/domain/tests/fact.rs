@@ -325,6 +325,19 @@ fn r12_an_accepted_clock_lowers_what_stepmail_recorded_and_not_what_others_said(
     assert_eq!(shop.buyer(BUYER).stopped.as_ref().unwrap().at, later(500));
 }
 
+#[test]
+fn r7_a_stop_set_by_hand_after_a_resume_that_died_is_not_lifted_by_its_replay() {
+    for whom in [Whom::Address(address(BUYER)), Whom::Session(sid("cs_1"))] {
+        let mut shop = Shop { ledger: ledger() };
+        shop.mark(whom.clone(), MarkKind::Stopped, later(3));
+        shop.record(&[Fact::Resumed { whom: whom.clone(), at: later(2) }]);
+        let stopped = shop.buyer(BUYER).stopped.is_some() || shop.purchase("cs_1").stopped.is_some();
+        assert!(stopped, "{whom:?}: no flag is ever lost");
+        shop.record(&[Fact::Resumed { whom, at: later(3) }]);
+        assert!(shop.buyer(BUYER).stopped.is_none() && shop.purchase("cs_1").stopped.is_none());
+    }
+}
+
 // The file
 
 /// A ledger as a seller might have it, to be spoilt in one place.
