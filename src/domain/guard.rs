@@ -13,7 +13,7 @@ const BEHIND_MAX: Seconds = Seconds::minutes(5);
 const PAUSE_MAX: Seconds = Seconds::days(45);
 
 /// What is known besides the ledger when a run starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Known<'a> {
     /// This installation's id; none where no state folder can be kept.
     pub installation: Option<&'a str>,
@@ -172,15 +172,7 @@ mod tests {
     }
 
     fn known() -> Known<'static> {
-        Known {
-            installation: Some("here"),
-            mark: None,
-            journal_ahead: false,
-            former: None,
-            real: false,
-            released: None,
-            clock_accepted: false,
-        }
+        Known { installation: Some("here"), ..Known::default() }
     }
 
     fn ledger(last_run: &str, installation: &str) -> Ledger {

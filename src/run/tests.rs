@@ -150,17 +150,14 @@ fn run_at(page: &mut Page, service: &Script, now: &str) -> RunReport {
         policy: Policy { retention: service.retention(), ..Policy::default() },
         clock: &clock,
     };
-    let known = Known {
-        installation: None,
-        mark: None,
-        journal_ahead: false,
-        former: None,
-        real: false,
-        released: None,
-        clock_accepted: false,
-    };
     let mut feed = source::Spools::none();
-    let task = Task { batch: Vec::new(), feed: &mut feed, allow: None, known, moment: clock.moment() };
+    let task = Task {
+        batch: Vec::new(),
+        feed: &mut feed,
+        allow: None,
+        known: Known::default(),
+        moment: clock.moment(),
+    };
     let mut report = RunReport::new(false);
     assert_eq!(run(page, &shop, task, &mut report).unwrap(), Ended::Done);
     report.conclude();

@@ -133,15 +133,7 @@ fn r12_real_mails_wait_until_a_person_says_what_the_trial_counts_for() {
     let at = paid_at();
     let mut ledger =
         shop([buyer([purchase("cs_1", at).with(D0, trial_sent(at)).with(D3, trial_sent(at + days(3)))])]);
-    let known = |real| Known {
-        installation: None,
-        mark: None,
-        journal_ahead: false,
-        former: None,
-        real,
-        released: None,
-        clock_accepted: false,
-    };
+    let known = |real| Known { real, ..Known::default() };
     let kinds = |ledger: &Ledger, real| -> Vec<MatterKind> {
         guard(ledger, &known(real), at + days(8)).into_iter().map(|held| held.kind).collect()
     };
