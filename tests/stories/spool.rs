@@ -439,6 +439,23 @@ impl Stopped {
 }
 
 #[test]
+fn a_disk_that_is_pulled_out_in_the_middle_of_a_run_loses_no_purchase_and_doubles_none() {
+    let shop = shop();
+    put(&shop, "a.json", &(sale("cs_1") + "\n"));
+    put(&shop, "b.json", &(sale("cs_2") + "\n"));
+    let stopped = stopped_after_claiming(&shop);
+    shop.rename("spool", "unplugged");
+    let ran = stopped.goes_on();
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    assert_eq!(ran.mails(), ["pp:cs_1:d0 sent", "pp:cs_2:d0 sent"], "what was read is taken in");
+    assert!(!shop.path("spool").exists(), "a folder was made in its place");
+    shop.rename("unplugged", "spool");
+    let ran = shop.run(LATER).exits(0);
+    assert_eq!((ran.mails().len(), ran.json()["ingested"]["duplicates"].clone()), (0, 2.into()));
+    assert_eq!(lie(&shop), in_done(&["a.json", "b.json"]));
+}
+
+#[test]
 fn c004_a_second_run_beside_one_that_has_claimed_touches_nothing() {
     let shop = shop();
     put(&shop, "a.json", &(sale("cs_1") + "\n"));
