@@ -244,5 +244,13 @@ fn each_line_of_the_units_that_a_promise_hangs_on_is_there() {
     let says = FAILURE.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
     assert!(says.ends_with("${MONITOR_EXIT_STATUS}\""), "empty before systemd 251: nothing may follow it");
     assert!(README.contains("2770 /var/spool/stepmail"), "the folder that the unit lets the service write");
+    let (_, sed) = README.split_once("sudo sed -i 's|").unwrap();
+    let from = sed.split('|').next().unwrap().trim_start_matches('^');
+    let sample = include_str!("../../src/config/stepmail.toml");
+    assert_eq!(
+        sample.matches(&format!("\n{from}")).count(),
+        1,
+        "the README changes another line of the settings"
+    );
     assert!(!TIMER.contains("OnFailure") && !FAILURE.contains("OnFailure"), "a notice must not start itself");
 }
