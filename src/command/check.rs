@@ -18,7 +18,7 @@ use crate::mail::Language;
 use crate::report::Style;
 use crate::report::check::{CheckReport, Item};
 use crate::run::names_brought;
-use crate::source::spool::{REASON, REJECTED, rejected};
+use crate::source::spool::{Manner, REASON, REJECTED, rejected};
 use crate::store::{LockSeen, StateSeen, Store, StoreError, StoreErrorKind, View, look_at_state};
 
 use super::{Place, Seen};
@@ -58,11 +58,15 @@ fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckRe
         }
     }
     templates(place, view.as_ref(), report);
-    spool(place, report);
+    spool(place, clock, report);
     outbox(&place.outbox_dir, report);
     if let Some(view) = &view {
         last_run(view, now, report);
         matters(&view.ledger, report);
+    } else {
+        for item in [Item::Disk, Item::LastRun, Item::Matters] {
+            report.skip(item, "not looked at, since there is no ledger that can be read");
+        }
     }
 }
 
@@ -243,7 +247,7 @@ fn templates(place: &Place, view: Option<&View>, report: &mut CheckReport) {
 }
 
 /// Where other programs put events. A run says each time that it cannot read there, and ends with 65.
-fn spool(place: &Place, report: &mut CheckReport) {
+fn spool(place: &Place, clock: &Clock, report: &mut CheckReport) {
     let Some(folder) = place.settings.spool() else {
         report.ok(Item::Spool, "none; events come by --events only");
         return;
@@ -258,13 +262,28 @@ fn spool(place: &Place, report: &mut CheckReport) {
     if let Err(error) = disk::may_write(&folder) {
         return cannot_write(report, Item::Spool, Exit::Damaged, &error);
     }
+    // What a run would find there, and read where it lies.
+    let mut seen = place.spools(vec![folder.clone()], Manner::Look);
+    seen.take(clock.machine());
+    seen.admitted(&|_| false);
+    let waiting = match seen.waiting().len() {
+        0 => String::new(),
+        count => {
+            format!("; {count} file(s) without a line break at the end wait until they are 5 minutes old")
+        }
+    };
+    let troubles = seen.told();
+    for text in &troubles {
+        report.fault(Item::Spool, Exit::Damaged, text);
+    }
     match rejected(&folder) {
-        0 => report.ok(Item::Spool, format!("`{named}`")),
+        0 if !troubles.is_empty() && waiting.is_empty() => {}
+        0 => report.ok(Item::Spool, format!("`{named}`{waiting}")),
         count => report.warn(
             Item::Spool,
             format!(
                 "`{named}/{REJECTED}` holds {count} file(s) of which something could not be read; a `{REASON}` beside \
-                 each says what; mend it and move it back"
+                 each says what; mend it and move it back{waiting}"
             ),
         ),
     }
@@ -297,12 +316,19 @@ fn last_run(view: &View, now: Timestamp, report: &mut CheckReport) {
 fn matters(ledger: &Ledger, report: &mut CheckReport) {
     let all = ledger.matters.len();
     let untold = ledger.matters.iter().filter(|matter| matter.notice.is_open()).count();
-    if all == 0 {
-        report.ok(Item::Matters, "nothing waits for a person");
-    } else {
+    let unsettled = ledger.matters.iter().filter(|matter| matter.is_unsettled()).count();
+    if untold + unsettled > 0 {
         let text = format!(
-            "{all} for a person to know, {untold} of them not told yet; `stepmail status` shows them"
+            "{all} for a person to know, {untold} of them not told yet, {unsettled} to be settled; `stepmail status` shows \
+             them"
         );
         report.warn(Item::Matters, text);
+    } else if all > 0 {
+        report.ok(
+            Item::Matters,
+            format!("nothing waits for a person; {all} were told, `stepmail status` shows them"),
+        );
+    } else {
+        report.ok(Item::Matters, "nothing waits for a person");
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock)
     report.now = Some(now);
     take_in_all(&mut book, reading.incoming, &mut spools, clock, now, &mut report)?;
     super::say_what_was_dropped(spools.dropped(), livemode);
-    book.finish(None)?;
+    super::finish(book, None)?;
     report.conclude();
     report.print(style);
     Ok(report.exit)

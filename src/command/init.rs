@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::{Global, Init};
 use crate::clock::Clock;
-use crate::config;
+use crate::config::{self, Settings};
 use crate::disk::{self, Created};
 use crate::domain::ledger::Ledger;
 use crate::domain::time::Timestamp;
@@ -60,7 +60,10 @@ pub(super) fn init(init: &Init, global: &Global, style: Style, clock: &Clock) ->
     let ledger_made = Store::create(&ledger_file, &Ledger::empty(go_live, None))?;
     note(&ledger_file, ledger_made);
 
-    let to_be_named = (init.templates && settings_made == Created::AlreadyThere).then_some(TEMPLATES_ON);
+    // Settings that cannot be read are the next run's to refuse; that the templates are named cannot be said of them.
+    let are_named = || Settings::load(Some(&settings_file)).is_ok_and(|read| read.templates_dir.is_some());
+    let to_be_named =
+        (init.templates && settings_made == Created::AlreadyThere && !are_named()).then_some(TEMPLATES_ON);
     let go_live = (ledger_made == Created::New).then_some(go_live);
     match style {
         Style::Json => print_json(&report),

@@ -142,6 +142,14 @@ impl Place {
     }
 }
 
+/// Writes the sum of a command, and says what was odd about it. `ran` is the time of a run, none for other commands.
+fn finish(book: LockedLedger, ran: Option<Timestamp>) -> Result<(), StoreError> {
+    for note in book.finish(ran)?.notes {
+        tracing::warn!("{note}");
+    }
+    Ok(())
+}
+
 /// 2026-12-01T00:00:00Z: no clock that is right lies before the day this version was released (R12). To be set anew
 /// with every release.
 const RELEASED_UNIX: i64 = 1_796_083_200;

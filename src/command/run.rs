@@ -103,12 +103,7 @@ fn attempt(
 /// Writes the sum of a run. A run that failed leaves its journal to the next one, which replays it.
 fn finish(book: LockedLedger, ended: Result<Ended, StoreError>, now: Timestamp) -> Result<(), StoreError> {
     match ended {
-        Ok(Ended::Done) => {
-            for note in book.finish(Some(now))?.notes {
-                tracing::warn!("{note}");
-            }
-            Ok(())
-        }
+        Ok(Ended::Done) => super::finish(book, Some(now)),
         Ok(Ended::Held) => {
             book.abandon();
             Ok(())

@@ -728,7 +728,7 @@ impl Clerk {
     fn invalid(&mut self, invalid: &Invalid) {
         self.intake.counts.invalid += 1;
         let text = format!(
-            "{}: {}; it was not taken in, the rest was; if it is a purchase, its buyer gets no mails until it is mended",
+            "{}: {}; that was not taken in; if it is a purchase, its buyer gets no mails until it is mended",
             invalid.place, invalid.why
         );
         self.tell(MatterKind::InvalidEvent, &invalid.subject, None, text);

@@ -153,6 +153,36 @@ impl Matter {
         Self::new(MatterKind::Rejected, &format!("{session}.{step}"), at, Some(session.clone()), text)
     }
 
+    /// Whether it lasts until a person, or a later run, has done away with its cause. The others were news: told, they
+    /// ask for nothing more.
+    #[must_use]
+    pub const fn is_unsettled(&self) -> bool {
+        match self.kind {
+            MatterKind::UnknownResult
+            | MatterKind::Rejected
+            | MatterKind::Adopted
+            | MatterKind::TemplateFault
+            | MatterKind::ForeignPlan
+            | MatterKind::Account
+            | MatterKind::Brake
+            | MatterKind::ClockBehind
+            | MatterKind::ClockAhead
+            | MatterKind::OtherInstallation
+            | MatterKind::Restored
+            | MatterKind::NoMark
+            | MatterKind::Trial => true,
+            MatterKind::Conflict
+            | MatterKind::NoAddress
+            | MatterKind::BadAddress
+            | MatterKind::InvalidEvent
+            | MatterKind::PaymentStatus
+            | MatterKind::PaidAhead
+            | MatterKind::PartialRefund
+            | MatterKind::UnlinkedStop
+            | MatterKind::StoppedBuyer => false,
+        }
+    }
+
     /// The id: kind, subject, and when it was first seen, so that the notice of a condition that comes back does not
     /// carry the key of the one before.
     #[must_use]

@@ -78,6 +78,7 @@ impl Item {
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
+    Skipped,
     Warning,
     Fault,
 }
@@ -92,6 +93,11 @@ impl CheckReport {
     /// As it should be.
     pub fn ok(&mut self, item: Item, text: impl Into<String>) {
         self.lines.push(Line { item, verdict: Verdict::Ok, text: text.into() });
+    }
+
+    /// It could not be looked at, for a reason that was told as a fault.
+    pub fn skip(&mut self, item: Item, text: impl Into<String>) {
+        self.lines.push(Line { item, verdict: Verdict::Skipped, text: text.into() });
     }
 
     /// Runs go on, but a person should know; `text` says what to do.
@@ -123,9 +129,12 @@ impl CheckReport {
     }
 
     fn write_text(&self, out: &mut impl Write, quiet: bool) -> io::Result<()> {
-        for line in self.lines.iter().filter(|line| !quiet || line.verdict != Verdict::Ok) {
+        for line in
+            self.lines.iter().filter(|line| !quiet || !matches!(line.verdict, Verdict::Ok | Verdict::Skipped))
+        {
             let verdict = match line.verdict {
                 Verdict::Ok => "ok",
+                Verdict::Skipped => "-",
                 Verdict::Warning => "warning",
                 Verdict::Fault => "fault",
             };

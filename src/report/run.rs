@@ -29,6 +29,8 @@ pub struct RunReport {
     pub dry_run: bool,
     /// What was taken in.
     pub ingested: Counts,
+    /// The files of the spool that were left, since they do not end in a line break.
+    pub waiting: Vec<String>,
     /// Each attempt, in order.
     pub mails: Vec<MailLine>,
     /// What this run closed, without history.
@@ -155,6 +157,7 @@ impl RunReport {
             now: None,
             dry_run,
             ingested: Counts::default(),
+            waiting: Vec::new(),
             mails: Vec::new(),
             closed: Vec::new(),
             notices: Vec::new(),
@@ -276,6 +279,9 @@ impl RunReport {
         .collect();
         if !said.is_empty() {
             writeln!(out, "took in   {}", said.join(", "))?;
+        }
+        for file in &self.waiting {
+            writeln!(out, "waits     {file}  no line break at its end; read when it is 5 minutes old")?;
         }
         for closed in &self.closed {
             writeln!(out, "closed    {:<4} {}  {}", closed.step, closed.session, closed.reason.name())?;

@@ -16,6 +16,9 @@ pub trait Feed {
 
     /// What a person must see, since the last time this was asked.
     fn told(&mut self) -> Vec<String>;
+
+    /// What was left for a later run, since it may not be whole yet.
+    fn waiting(&self) -> Vec<String>;
 }
 
 impl Feed for Spools {
@@ -29,5 +32,9 @@ impl Feed for Spools {
 
     fn told(&mut self) -> Vec<String> {
         self.told()
+    }
+
+    fn waiting(&self) -> Vec<String> {
+        self.waiting()
     }
 }

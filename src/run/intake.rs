@@ -24,6 +24,7 @@ pub fn take_in_all(
     report: &mut RunReport,
 ) -> Result<(), StoreError> {
     batch.extend(feed.take(clock.machine()));
+    report.waiting = feed.waiting();
     report.not_taken.extend(feed.told());
     take_in(book, batch, now, report)?;
     feed.admitted(&|text| book.ledger().has_forgotten(text));

@@ -65,6 +65,7 @@ pub struct Spools {
     livemode: bool,
     taken: Vec<Taken>,
     told: Vec<String>,
+    waiting: Vec<String>,
     dropped: Reading,
 }
 
@@ -203,6 +204,7 @@ impl Spools {
             livemode: true,
             taken: Vec::new(),
             told: Vec::new(),
+            waiting: Vec::new(),
             dropped: Reading::default(),
         }
     }
@@ -246,6 +248,12 @@ impl Spools {
         std::mem::take(&mut self.told)
     }
 
+    /// The files that were left, since they do not end in a line break and their writer may not be done.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<String> {
+        self.waiting.clone()
+    }
+
     /// How many events were dropped, and why; see [`Reading`].
     #[must_use]
     pub fn dropped(&self) -> &Reading {
@@ -283,7 +291,7 @@ impl Spools {
             let path = claimed.join(&name);
             match read(&path, machine) {
                 Ok(Some((bytes, seen))) => self.read_in(folder, path, name, &bytes, seen, incoming),
-                Ok(None) => {}
+                Ok(None) => self.waits(folder, &path, &name),
                 Err(source) => told.say(|| cannot_read(folder, &name, source)),
             }
         }
@@ -292,7 +300,10 @@ impl Spools {
             let path = folder.join(&name);
             let (bytes, seen) = match read(&path, machine) {
                 Ok(Some(read)) => read,
-                Ok(None) => continue,
+                Ok(None) => {
+                    self.waits(folder, &path, &name);
+                    continue;
+                }
                 Err(source) => {
                     told.say(|| cannot_read(folder, &name, source));
                     continue;
@@ -330,6 +341,13 @@ impl Spools {
             sync([claimed, folder.to_owned()], told);
         }
         Ok(())
+    }
+
+    /// Notes a file that was not read; one that is gone does not wait.
+    fn waits(&mut self, folder: &Path, path: &Path, name: &OsStr) {
+        if path.exists() {
+            self.waiting.push(shown(folder, name));
+        }
     }
 
     /// Adds what a file says to the batch.

@@ -68,7 +68,8 @@ fn has(ran: &Ran, verdict: &str, item: &str, says: &[&str]) {
 /// Asserts that this is the only line that is not ok.
 #[track_caller]
 fn alone(ran: &Ran) {
-    let bad: Vec<&str> = ran.stdout.lines().filter(|line| !line.starts_with("ok ")).collect();
+    let bad: Vec<&str> =
+        ran.stdout.lines().filter(|line| !line.starts_with("ok ") && !line.starts_with("- ")).collect();
     assert_eq!(bad.len(), 1, "{bad:?}");
 }
 
@@ -122,6 +123,9 @@ fn a_new_shop_hears_what_is_left_to_do_and_no_fault() {
     let bare = Shop::bare();
     let ran = check(&bare).exits(66);
     has(&ran, "fault", "ledger", &["no ledger at", "stepmail init"]);
+    for item in ["disk", "last run", "matters"] {
+        has(&ran, "-", item, &["not looked at"]);
+    }
     has(&ran, "ok", "templates", &["built in", "ja and en"]);
     assert!(bare.everything().is_empty());
 }
@@ -330,8 +334,42 @@ fn what_waits_for_a_person_is_counted() {
     shop.event(r#"{"id":"evt_x","type":"checkout.completed","session":"cs_1","email":"b@buyer.example","paid_at":"2026-10-01T00:00:00Z"}"#);
     assert_eq!(shop.run("2026-10-02T01:10:00Z").exits(1).notices(), ["conflict"]);
     let ran = check(&shop).exits(0);
-    has(&ran, "warning", "matters", &["1 for a person", "0 of them not told", "stepmail status"]);
+    // News that was told asks for nothing more.
+    has(&ran, "ok", "matters", &["nothing waits", "1 were told", "stepmail status"]);
+    let closed =
+        serde_json::json!({ "state": "closed", "at": "2026-10-02T01:00:00Z", "reason": "unknown_result" });
+    shop.edit(|ledger| {
+        ledger["buyers"][0]["purchases"][0]["steps"]["d3"] = closed;
+        let mut unknown = ledger["matters"][0].clone();
+        unknown["kind"] = "unknown_result".into();
+        unknown["subject"] = "cs_1.d3".into();
+        ledger["matters"].as_array_mut().unwrap().push(unknown);
+    });
+    let ran = check(&shop).exits(0);
+    has(&ran, "warning", "matters", &["2 for a person", "0 of them not told", "1 to be settled"]);
     alone(&ran);
+}
+
+#[test]
+fn what_a_run_would_not_take_from_the_spool_is_a_fault_and_what_waits_is_said() {
+    let shop = healthy();
+    shop.write("spool/half.json", "{\"id\":");
+    has(&check(&shop).exits(0), "ok", "spool", &["1 file(s) without a line break", "5 minutes"]);
+    fs::remove_file(shop.path("spool/half.json")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", shop.path("spool/link.json")).unwrap();
+    fs::create_dir(shop.path("spool/more")).unwrap();
+    let ran = check(&shop).exits(65);
+    has(&ran, "fault", "spool", &["link.json", "is a link"]);
+    has(&ran, "fault", "spool", &["more", "is a folder"]);
+    // A run says and ends with the same.
+    shop.run("2026-10-02T01:10:00Z").exits(65).says("is a link").says("is a folder");
+    fs::remove_file(shop.path("spool/link.json")).unwrap();
+    fs::remove_dir(shop.path("spool/more")).unwrap();
+    shop.write("spool/broken.json", "{broken\n");
+    let ran = check(&shop).exits(65);
+    has(&ran, "fault", "spool", &["broken.json", "a run moves it to `rejected`"]);
+    alone(&ran);
+    assert!(shop.path("spool/broken.json").exists(), "a check takes nothing");
 }
 
 #[test]
@@ -433,8 +471,9 @@ fn a_spool_that_is_gone_or_holds_what_could_not_be_read_is_told() {
     let shop = healthy();
     has(&check(&shop).exits(0), "ok", "spool", &["none"]);
     fs::create_dir(shop.path("spool")).unwrap();
-    shop.write("spool/one.jsonl", "no event\n");
     has(&check(&shop).exits(0), "ok", "spool", &["./spool"]);
+    shop.write("spool/one.jsonl", "no event\n");
+    has(&check(&shop).exits(65), "fault", "spool", &["one.jsonl", "a run moves it"]);
     shop.run("2026-10-02T01:00:00Z").exits(65);
     has(&check(&shop).exits(0), "warning", "spool", &["1 file(s)", "move it back"]);
     shop.write("stepmail.toml", format!("{OWN}\n[spool]\ndir = \"events\"\n"));

@@ -122,8 +122,7 @@ fn a_lock_that_is_held() {
 fn a_ledger_that_is_refused() {
     let shop = shop();
     shop.run("2026-10-04T01:00:00Z").exits(0);
-    let ledger = shop.read("ledger.json");
-    shop.write("ledger.json", &ledger[..ledger.len() / 2]);
+    cut_short(&shop);
     fs::remove_dir_all(shop.path("outbox")).unwrap();
     shop.run("2026-10-04T02:00:00Z").exits(65);
     types(&shop, "a refused ledger", "2026-10-04T03:00:00Z")
@@ -132,6 +131,30 @@ fn a_ledger_that_is_refused() {
         .says("pp:cs_1:d3");
     assert!(shop.run("2026-10-04T04:00:00Z").exits(0).mails().is_empty());
     assert_eq!(shop.run("2026-10-08T01:00:00Z").exits(0).mails(), ["pp:cs_1:d7 sent"]);
+}
+
+#[test]
+fn a_stop_that_only_the_refused_ledger_held_is_marked_again() {
+    let shop = shop();
+    sells(&shop, "cs_2", "b@example.com", PAID);
+    shop.run("2026-10-01T02:00:00Z").exits(0);
+    let stop = |now| shop.stepmail(&["mark-stopped", "b@example.com", "--now", now]).exits(0);
+    stop("2026-10-01T03:00:00Z");
+    cut_short(&shop);
+    types(&shop, "a refused ledger", "2026-10-02T00:00:00Z").exits(0).says("set again by hand");
+    assert!(!shop.read("ledger.json").contains("stopped"), "the story needs a stop that was lost");
+    let (_, after) = include_str!("../../README.md").split_once("<!-- a refused ledger -->").unwrap();
+    let after = after.split("\n### ").next().unwrap();
+    assert!(after.contains("Before the next run, mark again what you marked by hand"));
+    stop("2026-10-02T00:30:00Z");
+    assert_eq!(shop.run("2026-10-04T02:00:00Z").exits(0).mails(), ["pp:cs_1:d3 sent"]);
+    assert_eq!(shop.steps("cs_2"), ["sent", "stopped", "stopped", "stopped"]);
+}
+
+/// What a full disk makes of the newest version.
+fn cut_short(shop: &Shop) {
+    let ledger = shop.read("ledger.json");
+    shop.write("ledger.json", &ledger[..ledger.len() / 2]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The README's commands, run as they stand there: a newcomer types nothing else.
 
+use std::path::Path;
 use std::process::Command;
 
 use crate::shop::{Ran, STEPMAIL, Shop};
@@ -26,7 +27,8 @@ fn types(shop: &Shop, command: &str) -> Ran {
     let command = command.replace("cargo run --", STEPMAIL);
     let mut shell = Command::new("sh");
     shell.args(["-c", &command]).current_dir(shop.path("")).env_clear().env("HOME", shop.path("home"));
-    shell.env("PATH", "/usr/bin:/bin");
+    let program = Path::new(STEPMAIL).parent().unwrap().display();
+    shell.env("PATH", format!("{program}:/usr/bin:/bin"));
     Ran::of(&shell.output().unwrap())
 }
 
@@ -94,9 +96,11 @@ fn the_commands_of_the_set_up_work_in_this_order() {
     let shop = Shop::bare();
     shop.write("home/.keep", "");
     types(&shop, &format!("{STEPMAIL} init --templates")).exits(0).says("made  ./stepmail.toml");
-    let (_, json) = README.split_once("```json\n").unwrap();
-    let events: String =
-        json.lines().take_while(|line| !line.contains("```")).flat_map(|line| [line.trim(), "\n"]).collect();
+    let (_, set_up) = README.split_once("## Set up your shop\n").unwrap();
+    let (set_up, _) = set_up.split_once("\n## ").unwrap();
+    let events = set_up.lines().map(str::trim).filter(|line| line.starts_with('{'));
+    let events: String = events.flat_map(|line| [line, "\n"]).collect();
+    assert_eq!(events.lines().count(), 2, "a purchase and a stop");
     shop.write("events.jsonl", events);
     // Written later than the day of the README's purchase: by default that one is history.
     types(&shop, &format!("{STEPMAIL} run --dry-run --events events.jsonl"))
@@ -108,6 +112,20 @@ fn the_commands_of_the_set_up_work_in_this_order() {
     assert!(shop.outbox().is_empty());
     // `init` again keeps everything.
     types(&shop, &format!("{STEPMAIL} init --templates")).exits(0).says("kept  ./ledger.json");
+}
+
+#[test]
+fn the_first_mail_comes_within_minutes_as_it_is_typed() {
+    let shop = Shop::bare();
+    shop.write("home/.keep", "");
+    types(&shop, &format!("{STEPMAIL} init --templates")).exits(0);
+    types(&shop, block("first mail"))
+        .exits(0)
+        .says("took in   1 purchase")
+        .says("sent      d0   cs_0")
+        .says("To: you@example.com")
+        .says("d3: from ");
+    assert_eq!(shop.outbox(), ["pp:cs_0:d0"]);
 }
 
 #[test]

@@ -710,3 +710,23 @@ fn c001_killed_at_any_move_or_sync_each_file_is_admitted_once_and_none_is_lost()
         }
     }
 }
+
+#[test]
+fn a_file_that_waits_for_its_line_break_is_named_by_every_command_that_leaves_it() {
+    let shop = Shop::new();
+    shop.write("spool/n.json", r#"{"id":"e1","type":"checkout.completed"}"#);
+    let waits = "waits     ./spool/n.json  no line break at its end; read when it is 5 minutes old";
+    for command in [&["run"][..], &["run", "--dry-run"], &["ingest", "spool"]] {
+        let said = |more: &[&str]| {
+            shop.stepmail(&[command, more, &["--now", "2026-10-01T01:00:00Z"]].concat()).exits(0)
+        };
+        assert!(said(&[]).stdout.contains("no line break at its end"), "{command:?}");
+        assert_eq!(said(&["--json"]).json()["waiting"].as_array().unwrap().len(), 1, "{command:?}");
+        assert_eq!(said(&["-q"]).stdout, "", "{command:?}");
+    }
+    shop.stepmail(&["run", "--now", "2026-10-01T01:00:00Z"]).exits(0).says(waits);
+    // Once it ends in a line break, it is read.
+    shop.write("spool/n.json", "{\"id\":\"e1\",\"type\":\"other\"}\n");
+    assert_eq!(shop.run("2026-10-01T02:00:00Z").exits(0).json()["waiting"], serde_json::json!([]));
+    assert!(!shop.path("spool/n.json").exists());
+}

@@ -152,11 +152,14 @@ impl Servant {
 
 #[test]
 fn the_line_for_cron_is_silent_on_success_and_says_one_line_on_trouble() {
-    let (_, line) = README.split_once("echo \"7 * * * * ").expect("the line for cron in the README");
-    let (line, _) = line.split_once('"').unwrap();
+    let (_, line) = README.split_once("echo '7 * * * * ").expect("the line for cron in the README");
+    let (line, _) = line.split_once('\'').unwrap();
     assert!(!line.contains('%'), "cron ends a command at a percent sign");
     for word in line.split(' ').filter(|word| word.contains('/')) {
-        assert!(word.starts_with("$HOME/"), "{word} is no absolute path");
+        assert!(
+            word.starts_with("\"$HOME/") && word.ends_with('"'),
+            "{word} is no absolute path that may hold a blank"
+        );
     }
     let cron = Servant::new();
     is_silent(&cron.command(line).exits(0));
@@ -219,7 +222,8 @@ fn each_line_of_the_units_that_a_promise_hangs_on_is_there() {
         (SERVICE, "UMask=0077", "addresses are for the owner alone (R17)"),
         (SERVICE, "LimitCORE=0", "a core dump holds keys and texts (R17)"),
         (SERVICE, "NoNewPrivileges=yes", "what reads mail replies some day gets no more rights"),
-        (SERVICE, "ProtectSystem=strict", "only the state folder can be written"),
+        (SERVICE, "ProtectSystem=strict", "only the state folder and the spool can be written"),
+        (SERVICE, "ReadWritePaths=-/var/spool/stepmail", "a web server's events need a place outside 0700"),
         (SERVICE, "ProtectHome=yes", "nobody's home is its business"),
         (SERVICE, "PrivateTmp=yes", "nobody can put a link in its way"),
         (TIMER, "OnCalendar=*-*-* *:00:00 UTC", "by local time summer time skips an hour"),
@@ -237,5 +241,16 @@ fn each_line_of_the_units_that_a_promise_hangs_on_is_there() {
     // systemd does not start a unit whose credential is not there, and this version needs none.
     assert!(!SERVICE.lines().any(|line| line.starts_with("LoadCredential")));
     assert!(SERVICE.contains("\n#LoadCredential="), "the line to enable is not shown");
+    let says = FAILURE.lines().find(|line| line.starts_with("ExecStart=")).unwrap();
+    assert!(says.ends_with("${MONITOR_EXIT_STATUS}\""), "empty before systemd 251: nothing may follow it");
+    assert!(README.contains("2770 /var/spool/stepmail"), "the folder that the unit lets the service write");
+    let (_, sed) = README.split_once("sudo sed -i 's|").unwrap();
+    let from = sed.split('|').next().unwrap().trim_start_matches('^');
+    let sample = include_str!("../../src/config/stepmail.toml");
+    assert_eq!(
+        sample.matches(&format!("\n{from}")).count(),
+        1,
+        "the README changes another line of the settings"
+    );
     assert!(!TIMER.contains("OnFailure") && !FAILURE.contains("OnFailure"), "a notice must not start itself");
 }
