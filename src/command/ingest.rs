@@ -2,6 +2,8 @@
 
 use crate::cli::Ingest;
 use crate::clock::Clock;
+use crate::domain::guard::guard;
+use crate::domain::matter::MatterKind;
 use crate::exit::Exit;
 use crate::report::Style;
 use crate::report::run::RunReport;
@@ -9,7 +11,7 @@ use crate::run::take_in_all;
 use crate::source::spool::Manner;
 use crate::source::{self, Reading};
 
-use super::Place;
+use super::{Place, Seen};
 
 pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let mut report = RunReport::ingest();
@@ -20,6 +22,8 @@ pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock)
     let reading = if is_spool { Reading::default() } else { source::read(&asked.path, livemode)? };
     super::say_what_was_dropped(&reading, livemode);
     let mut book = place.lock(asked.wait.seconds, clock, style)?;
+    let seen = Seen::of(&book);
+    seen.refuse_copy()?;
     if is_spool {
         // No file is claimed for a ledger that nothing can be recorded in.
         book.ready_to_send()?;
@@ -28,8 +32,16 @@ pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock)
     report.now = Some(now);
     take_in_all(&mut book, reading.incoming, &mut spools, clock, now, &mut report)?;
     super::say_what_was_dropped(spools.dropped(), livemode);
+    let held = guard(book.ledger(), &seen.known(&place.transport, clock, false), now);
     super::finish(book, None)?;
     report.conclude();
+    for held in held.iter().filter(|held| held.kind == MatterKind::OtherInstallation) {
+        // What was taken in here is known to nobody who sends.
+        tracing::warn!("the next run is held: {}", held.text);
+        if report.exit == Exit::Done {
+            report.exit = Exit::Look;
+        }
+    }
     report.print(style);
     Ok(report.exit)
 }

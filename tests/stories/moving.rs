@@ -286,6 +286,8 @@ fn r7_what_is_said_to_a_copy_is_said_to_nobody_and_the_answer_says_so() {
         let hand = [command, "cs_1", "--ledger", "copy/ledger.json", "--now", "2026-10-02T00:00:00Z"];
         shop.stepmail(&hand).exits(1).says("one of the two is a copy").says("nothing was changed");
     }
+    let ingest = ["ingest", "events.jsonl", "--ledger", "copy/ledger.json", "--now", "2026-10-02T00:00:00Z"];
+    shop.stepmail(&ingest).exits(1).says("one of the two is a copy");
     let mut after = shop.kept();
     after.remove(&shop.path("copy/ledger.json.lock"));
     assert_eq!(after, before, "a hand on the copy changed something, be it the mark of both");
@@ -296,6 +298,8 @@ fn r7_what_is_said_to_a_copy_is_said_to_nobody_and_the_answer_says_so() {
     drop(shop);
     let said = other.stepmail(&["mark-stopped", "cs_1", "--now", "2026-10-05T00:00:00Z"]).exits(1);
     said.says("cs_1 is stopped").says("the next run is held: another installation ran this ledger last");
+    let ingest = ["ingest", "events.jsonl", "--now", "2026-10-05T00:00:00Z"];
+    other.stepmail(&ingest).exits(1).says("the next run is held");
 }
 
 #[test]
