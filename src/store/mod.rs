@@ -17,8 +17,8 @@
 //! | S4: the same with an unfinished last line | a tear: never acknowledged | cut when loaded, in the file at the next write |
 //! | S5: `.bak` is the same file as the ledger | a snapshot was about to be renamed | nobody needs to; the next snapshot makes a new `.bak` |
 //! | S6: no `.bak` at all | the same, a moment earlier | the next snapshot |
-//! | S7: new snapshot, and a journal of a lower generation | contained in the snapshot | removed by the next lock; `view` ignores it |
-//! | S8: new snapshot, old mark | the mark lags behind, which no guard minds | the next run's mark |
+//! | S7: new snapshot, and a journal of a lower generation | contained in the snapshot, and ignored; should the version it extends be put back, it is there to be replayed | the next record or snapshot, or a run that no guard holds; not before the mark speaks of the snapshot, where one can be kept |
+//! | S8: new snapshot, old mark, S7's journal | the mark lags behind, which no guard minds, since the journal is there | the next snapshot's or run's mark |
 //! | S9: no ledger, a temporary file | `init` died | `init` again; the sweep takes the file |
 //! | S10: state folder without id or marks | made anew, exclusively | the next lock |
 //! | S11: a list of the forgotten that names people who are still in the ledger, its journal or its `.bak` | `forget` died, or the ledger was put back: they are erased from what is loaded (R17) | `consolidate`, the first record, or `finish` writes the ledger without them, and its `.bak` before it |
