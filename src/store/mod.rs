@@ -176,19 +176,23 @@ impl Store {
         &self.place.ledger
     }
 
-    /// Makes a new ledger where nothing is.
+    /// Makes a new ledger where nothing is, with an id if it has none: a ledger without one has no mark, and no guard knows
+    /// that it was put back (R12).
     ///
     /// # Errors
-    /// [`StoreErrorKind::CannotWrite`]; [`StoreErrorKind::Damaged`] where the journal of a lost ledger is there: an
-    /// empty ledger beside it would send again what that one had sent.
+    /// [`StoreErrorKind::CannotWrite`]; [`StoreErrorKind::Damaged`] where the journal or the backup of a lost ledger is
+    /// there: an empty ledger beside it would send again what that one had sent.
     pub fn create(path: &Path, ledger: &Ledger) -> Result<Created, StoreError> {
-        let beside = place::beside(path, ".journal");
-        if std::fs::symlink_metadata(path).is_err() && std::fs::symlink_metadata(&beside).is_ok() {
+        let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+        let parts = [(".journal", "journal"), (".bak", "backup")];
+        let left = parts.into_iter().find(|(ending, _)| is_there(&place::beside(path, ending)));
+        if let Some((ending, what)) = left.filter(|_| !is_there(path)) {
             return Err(StoreError::new(
                 StoreErrorKind::Damaged,
                 format!(
-                    "will not make a new ledger `{}`: the journal of one that is gone is beside it",
-                    path.display()
+                    "will not make a new ledger `{}`: the {what} `{}` of one that is gone is beside it",
+                    path.display(),
+                    place::beside(path, ending).display()
                 ),
                 NOTHING_DONE,
                 format!(
@@ -197,7 +201,11 @@ impl Store {
                 ),
             ));
         }
-        snapshot::bytes(ledger)
+        let mut ledger = ledger.clone();
+        if ledger.ledger_id.is_none() {
+            ledger.ledger_id = Some(installation::random_id()?);
+        }
+        snapshot::bytes(&ledger)
             .naming("write ledger", path)
             .and_then(|bytes| disk::create(path, &bytes, disk::PRIVATE))
             .map_err(|error| StoreError::file(&error, NOTHING_DONE))

@@ -297,6 +297,10 @@ fn an_empty_ledger_is_made_once_and_never_over_another_or_beside_a_lost_ones_jou
     let error = Store::create(&path, &ledger).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Damaged, "{error}");
     fs::remove_file(shop.at("ledger.json.journal")).unwrap();
+    shop.put("ledger.json.bak", b"");
+    let error = Store::create(&path, &ledger).unwrap_err();
+    assert!(error.to_string().contains("put that ledger back"), "{error}");
+    fs::remove_file(shop.at("ledger.json.bak")).unwrap();
     assert_eq!(Store::create(&path, &ledger).unwrap(), Created::New);
     assert_eq!(shop.view().ledger, ledger);
     symlink("/nowhere/x", shop.at("link.json")).unwrap();

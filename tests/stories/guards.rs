@@ -421,3 +421,25 @@ fn c062_the_backup_put_back_after_a_run_was_killed_anywhere_sends_nothing_twice(
     }
     assert!(kills > 5, "only {kills} kills");
 }
+
+#[test]
+fn r12_a_ledger_fresh_from_init_is_guarded_from_its_first_mail_on() {
+    let shop = Shop::bare();
+    shop.stepmail(&["init", "--go-live", "2026-09-01T00:00:00Z"]).exits(0);
+    shop.set("");
+    let backup = shop.read("ledger.json");
+    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.write("ledger.json", backup);
+    held(&shop, "2026-10-01T02:00:00Z", "restored");
+}
+
+#[test]
+fn r4_init_beside_the_backup_of_a_ledger_that_is_gone_makes_no_empty_one() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.rename("ledger.json", "ledger-old.json");
+    shop.stepmail(&["init"]).exits(65).says("put that ledger back");
+    assert!(!shop.path("ledger.json").exists());
+}
