@@ -301,7 +301,7 @@ fn outbox(folder: &Path, report: &mut CheckReport) {
 fn last_run(view: &View, now: Timestamp, report: &mut CheckReport) {
     let schedule = "is the schedule on? See \"Every hour\" in the README";
     let by_ledger = view.ledger.last_run.as_ref().map(|run| run.at);
-    let last = view.mark.as_ref().map(|mark| mark.last_run_at).max(by_ledger);
+    let last = view.mark.as_ref().and_then(|mark| mark.last_run_at).max(by_ledger);
     match last {
         None => report.warn(Item::LastRun, format!("never yet; {schedule}")),
         Some(at) if now - at > LATE => {

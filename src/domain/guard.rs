@@ -36,8 +36,8 @@ pub struct Known<'a> {
 pub struct MarkSeen {
     /// The newest generation this installation wrote.
     pub generation: u64,
-    /// When it last ran.
-    pub last_run_at: Timestamp,
+    /// When it last ran; none where only hands have worked here.
+    pub last_run_at: Option<Timestamp>,
 }
 
 /// Why a run neither closes nor sends.
@@ -111,7 +111,7 @@ fn copy(ledger: &Ledger, known: &Known<'_>) -> Option<Held> {
 }
 
 fn clock(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Option<Held> {
-    let mark_run = known.mark.map(|mark| mark.last_run_at);
+    let mark_run = known.mark.and_then(|mark| mark.last_run_at);
     let newest = ledger.newest_recorded().max(mark_run);
     if let Some(newest) = newest.filter(|newest| now + BEHIND_MAX < *newest) {
         return Some(Held {
@@ -195,7 +195,7 @@ mod tests {
         let accepted = Known { clock_accepted: true, ..known() };
         assert_eq!(kinds(&ledger, &accepted, "2026-09-30T23:59:59Z"), []);
         let mark = Known {
-            mark: Some(MarkSeen { generation: 7, last_run_at: time("2026-10-02T00:00:00Z") }),
+            mark: Some(MarkSeen { generation: 7, last_run_at: Some(time("2026-10-02T00:00:00Z")) }),
             ..known()
         };
         assert_eq!(kinds(&ledger, &mark, "2026-10-01T12:00:00Z"), [MatterKind::ClockBehind]);
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(kinds(&ledger, &known(), "2026-11-15T00:00:01Z"), [MatterKind::ClockAhead]);
         // A quiet run writes only the mark; it is a run all the same.
         let mark = Known {
-            mark: Some(MarkSeen { generation: 7, last_run_at: time("2026-11-01T00:00:00Z") }),
+            mark: Some(MarkSeen { generation: 7, last_run_at: Some(time("2026-11-01T00:00:00Z")) }),
             ..known()
         };
         assert_eq!(kinds(&ledger, &mark, "2026-12-10T00:00:00Z"), []);
@@ -230,7 +230,7 @@ mod tests {
         let theirs = ledger("2026-10-01T00:00:00Z", "there");
         let now = "2026-10-02T00:00:00Z";
         let mark = |generation| Known {
-            mark: Some(MarkSeen { generation, last_run_at: time("2026-10-01T00:00:00Z") }),
+            mark: Some(MarkSeen { generation, last_run_at: Some(time("2026-10-01T00:00:00Z")) }),
             ..known()
         };
         assert_eq!(kinds(&ours, &mark(7), now), []);

@@ -114,8 +114,8 @@ pub fn run(
     let sending = send::send(book, shop, &mails, braked, task.moment, report)?;
     notify::tell(book, shop, task.moment, &sending, report)?;
 
-    // A ledger that gets its id by this run must also say whose it is: a copy made now is to be noticed.
-    let is_new = book.ledger().ledger_id.is_none();
+    // Its first run must say whose a ledger is: a copy made now is to be noticed.
+    let is_new = book.ledger().last_run.is_none();
     if is_new || book.has_recorded() || book.owes_last_run(now) {
         let installation = task.known.installation.map(str::to_owned);
         let path = book.path().to_str().map(str::to_owned);

@@ -195,6 +195,14 @@ pub(super) enum InPlace {
     Other,
 }
 
+/// What a new journal may take the place of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Nothing,
+    /// Of a journal that the snapshot contains.
+    Contained,
+}
+
 impl Writer {
     /// Makes a journal that holds its first batch from birth.
     pub(super) fn create(
@@ -202,17 +210,26 @@ impl Writer {
         header: &Header,
         token: u64,
         facts: &[Fact],
+        over: Over,
     ) -> Result<Self, FileError> {
         let mut content = Vec::new();
         let crc = push_line(&mut content, 0, header).naming("write journal", path)?;
         let record = Record { seq: 1, token, facts: Cow::Borrowed(facts) };
         let crc = push_line(&mut content, crc, &record).naming("write journal", path)?;
         let end = End { good: content.len() as u64, crc, seq: 1, token, torn: false };
-        match disk::create(path, &content, disk::PRIVATE) {
+        let created = match over {
+            Over::Nothing => disk::create(path, &content, disk::PRIVATE),
+            Over::Contained => {
+                disk::replace(path, &content, disk::PRIVATE, || Ok(())).map(|()| disk::Created::New)
+            }
+        };
+        match created {
             Ok(disk::Created::New) => {}
             Ok(disk::Created::AlreadyThere) => {
                 return Err(io::Error::from(io::ErrorKind::AlreadyExists)).naming("create journal", path);
             }
+            // Which of the two is there cannot be known, and the contained one must stay.
+            Err(error) if over == Over::Contained => return Err(error),
             Err(error) => {
                 // Only the last step, the sync of the folder, leaves it there. What is not acknowledged should not be
                 // replayed; if it cannot be removed either, replaying it does no harm (R9: a plan without a result).

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{NOTHING_DONE, STOPPED_HERE, StoreError, StoreErrorKind, redact};
 use super::installation::{self, StateFolder};
-use super::journal::{Header, InPlace, Writer};
+use super::journal::{Header, InPlace, Over, Writer};
 use super::lock::Lock;
 use super::mark::{self, Mark, Told};
 use super::place::Place;
@@ -46,6 +46,9 @@ pub struct LockedLedger {
     ledger: Ledger,
     base: Base,
     journal: Option<Writer>,
+    /// Where no journal is being written: whether one lies there of which the snapshot holds all. It may be what keeps another
+    /// version from being taken for the newest, so it goes when something is saved or recorded, and not before.
+    beside: Over,
     replayed: bool,
     /// R17: whether the ledger on disk still holds somebody who was forgotten, or lacks that somebody was: then what is in
     /// memory must be saved, and the version on disk must not stay.
@@ -58,7 +61,13 @@ pub struct LockedLedger {
     newer: Option<u64>,
     beyond: Vec<Fact>,
     mark: Option<Mark>,
+    /// R12: a clock that a person accepted, when the mark may say that a run was later than that.
+    lowered: Option<Timestamp>,
+    /// Why the mark could not be written, as long as that is so.
+    unmarked: Option<String>,
     notes: Vec<String>,
+    /// How many of the notes were there when the ledger was loaded.
+    said: usize,
     /// After a failed write nothing more is recorded: the disk cannot be trusted to tell the truth a second time.
     broken: bool,
 }
@@ -74,7 +83,7 @@ impl LockedLedger {
         lock.raise_token(loaded.token)?;
         notes.extend(loaded.notes);
         let nothing_done = |error: FileError| StoreError::file(&error, NOTHING_DONE);
-        let (mut journal, mut replayed, mut ahead) = (None, false, None);
+        let (mut journal, mut beside, mut replayed, mut ahead) = (None, Over::Nothing, false, None);
         match loaded.journal {
             Found::None => {}
             Found::Ahead(generation) => ahead = Some(generation),
@@ -89,15 +98,10 @@ impl LockedLedger {
                     replayed = true;
                     journal = Some(Writer::resume(&place.journal, end).map_err(nothing_done)?);
                 } else {
-                    disk::remove(&place.journal).map_err(nothing_done)?;
+                    beside = Over::Contained;
                 }
             }
-            Found::Contained => {
-                // Whoever wrote this snapshot may have been killed before the folder's sync. Were the journal's end to
-                // reach the disk before the snapshot's name, a power cut would leave neither.
-                disk::sync_folder_of(&place.ledger).map_err(nothing_done)?;
-                disk::remove(&place.journal).map_err(nothing_done)?;
-            }
+            Found::Contained => beside = Over::Contained,
         }
         let mark = mark::read(&state, loaded.ledger.ledger_id.as_deref())?;
         let newer = super::newest_known(&loaded.base, ahead, mark.as_ref());
@@ -108,6 +112,7 @@ impl LockedLedger {
             ledger: loaded.ledger,
             base: loaded.base,
             journal,
+            beside,
             replayed,
             on_disk: Before::erased_if(loaded.grown || !loaded.erased.is_nothing()),
             erased: loaded.erased,
@@ -115,6 +120,9 @@ impl LockedLedger {
             newer,
             beyond: loaded.beyond,
             mark,
+            lowered: None,
+            unmarked: None,
+            said: notes.len(),
             notes,
             broken: false,
         };
@@ -139,10 +147,18 @@ impl LockedLedger {
         &self.place.ledger
     }
 
-    /// R12: how far this installation has brought this ledger, as it stood when the lock was taken.
+    /// R12: how far this installation has brought this ledger.
     #[must_use]
     pub fn mark(&self) -> Option<&Mark> {
         self.mark.as_ref()
+    }
+
+    /// R12: a person accepted this clock. Where the mark says that a run was later, the next mark that this command writes
+    /// says `now`.
+    pub fn lower_mark(&mut self, now: Timestamp) {
+        if self.mark.as_ref().is_some_and(|mark| mark.last_run_at.is_some_and(|ran| ran > now)) {
+            self.lowered = Some(now);
+        }
     }
 
     /// This installation's id; none where no state can be kept.
@@ -222,13 +238,11 @@ impl LockedLedger {
             }
             Err(error) => return Err(StoreError::file(&error, NOTHING_DONE)),
         }
-        self.written = true;
-        self.replayed = false;
-        self.on_disk = Before::Kept;
         self.journal = None;
-        disk::remove(&self.place.journal).map_err(|error| StoreError::file(&error, STOPPED_HERE))?;
+        // Of the newer version, if there is one.
+        self.beside = Over::Contained;
         self.broken = false;
-        Ok(())
+        self.saved(None)
     }
 
     /// What is to be said about how this ledger was found.
@@ -246,7 +260,7 @@ impl LockedLedger {
         if !(self.replayed || self.owes_erasing()) || self.newer.is_some() {
             return Ok(());
         }
-        self.save()
+        self.save(None)
     }
 
     /// Makes facts durable, all of them or none, and adds them to the ledger.
@@ -263,7 +277,7 @@ impl LockedLedger {
         self.lock.alive()?;
         if self.owes_erasing() {
             // A journal must not extend a snapshot that holds somebody whom its facts take for gone.
-            self.save()?;
+            self.save(None)?;
         }
         self.fits(facts)?;
         match self.journal.as_ref().map_or(InPlace::Yes, Writer::in_place) {
@@ -272,7 +286,7 @@ impl LockedLedger {
                 // What is known is still in memory and in the open file: a snapshot saves it.
                 self.notes
                     .push("the journal was removed during this command; what it held was saved".to_owned());
-                self.save()?;
+                self.save(None)?;
             }
             InPlace::Other => {
                 self.broken = true;
@@ -293,9 +307,7 @@ impl LockedLedger {
         let appended = if let Some(journal) = &mut self.journal {
             journal.append(token, &facts)
         } else {
-            let header = Header::new(ledger_id, self.base.generation, self.base.len, self.base.crc);
-            Writer::create(&self.place.journal, &header, token, &facts)
-                .map(|journal| self.journal = Some(journal))
+            self.begin_journal(ledger_id, token, &facts)
         };
         appended.map_err(|error| {
             self.broken = true;
@@ -365,7 +377,7 @@ impl LockedLedger {
             // The list is found by the ledger's id, so the id is there before the list.
             let ledger_id = installation::random_id()?;
             self.record(&[Fact::Named { ledger_id }])?;
-            self.save()?;
+            self.save(None)?;
         }
         if self.ledger.forgotten.key().is_none() {
             let key = forgotten::new_key()?;
@@ -381,18 +393,23 @@ impl LockedLedger {
         self.owe_erasing(is_new || !erased.is_nothing());
         let erased = std::mem::take(&mut self.erased).and(erased);
         if self.owes_erasing() {
-            self.save()?;
+            self.save(None)?;
         } else {
             self.written |= forgotten::clean_backup(&self.place, &self.ledger, whom)
                 .map_err(|error| StoreError::file(&error, STOPPED_HERE))?;
+            if self.beside == Over::Contained {
+                // The command that died may have been the one that forgot this person.
+                self.write_mark(None);
+                self.remove_contained()?;
+            }
         }
         Ok(Some(Forgot { theirs, before, erased }))
     }
 
     /// Writes a snapshot if anything was recorded, then the mark, and releases the lock.
     ///
-    /// `run` is the `now` of a run; a hand command gives none, and only raises the generation in a mark that is there.
-    /// A run gives a ledger without an id one.
+    /// `run` is the `now` of a run; a hand command gives none, and writes a mark only if it wrote a snapshot. A run gives a
+    /// ledger without an id one.
     ///
     /// # Errors
     /// [`StoreErrorKind::CannotWrite`], [`StoreErrorKind::LostLock`], or [`StoreErrorKind::Damaged`] and
@@ -401,19 +418,23 @@ impl LockedLedger {
     /// than its journal or mark.
     pub fn finish(mut self, run: Option<Timestamp>) -> Result<Finished, StoreError> {
         self.may_record()?;
-        let said = self.notes.len();
         if run.is_some() && self.ledger.ledger_id.is_none() {
             let ledger_id = installation::random_id()?;
             self.record(&[Fact::Named { ledger_id }])?;
         }
         if self.journal.is_some() || self.owes_erasing() {
-            self.save()?;
+            self.save(run)?;
         } else {
             // One that slept while another command went on must not set the mark back.
             self.lock.alive()?;
+            if run.is_some() || self.lowered.is_some() || (self.written && !self.is_marked()) {
+                self.write_mark(run);
+                self.drop_contained()?;
+            }
         }
-        let marked = self.write_mark(run);
-        let notes = self.notes.split_off(said);
+        let marked = self.is_marked();
+        let mut notes = self.notes.split_off(self.said);
+        notes.extend(self.unmarked.take());
         let finished = Finished { generation: self.base.generation, written: self.written, marked, notes };
         self.lock.release();
         Ok(finished)
@@ -449,30 +470,35 @@ impl LockedLedger {
         Ok(())
     }
 
+    /// Whether the mark in the state folder speaks of the snapshot that is there.
+    fn is_marked(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| mark.generation >= self.base.generation)
+    }
+
     /// Writes the mark after the snapshot it speaks of. That it cannot be written is said and no failure: the ledger
     /// is safe, and an older mark holds nothing up.
-    fn write_mark(&mut self, run: Option<Timestamp>) -> bool {
-        let Some(ledger_id) = self.ledger.ledger_id.clone() else { return false };
-        let generation = self.base.generation;
-        let mark = match (run, &self.mark) {
-            (Some(now), _) => Mark::new(ledger_id, generation, now),
-            // A flag set by a hand command must not get lost by putting back the ledger from before it.
-            (None, Some(mark)) if mark.generation < generation && self.written => {
-                Mark::new(ledger_id, generation, mark.last_run_at)
-            }
-            (None, mark) => return mark.is_some(),
-        };
+    fn write_mark(&mut self, run: Option<Timestamp>) {
+        let Some(ledger_id) = self.ledger.ledger_id.clone() else { return };
+        let before = self.mark.as_ref().and_then(|mark| mark.last_run_at);
+        let last_run_at = run.or_else(|| match (before, self.lowered) {
+            (Some(before), Some(now)) => Some(before.min(now)),
+            _ => before,
+        });
+        let mark = Mark::new(ledger_id, self.base.generation, last_run_at);
         match mark::write(&self.state, &mark) {
-            Ok(marked) => marked,
-            Err(error) => {
-                self.notes.push(format!("{error}; the ledger itself is saved"));
-                false
+            Ok(true) => {
+                self.mark = Some(mark);
+                (self.lowered, self.unmarked) = (None, None);
             }
+            Ok(false) => {}
+            Err(error) => self.unmarked = Some(format!("{error}; the ledger itself is saved")),
         }
     }
 
     /// Writes a new snapshot and removes the journal that is contained in it.
-    fn save(&mut self) -> Result<(), StoreError> {
+    ///
+    /// `run` is the `now` of a run that ends with this.
+    fn save(&mut self, run: Option<Timestamp>) -> Result<(), StoreError> {
         self.may_record()?;
         self.lock.alive()?;
         forgotten::keep(&self.state, &self.ledger).map_err(StoreError::in_mid_command)?;
@@ -493,11 +519,12 @@ impl LockedLedger {
             match replaced {
                 Ok(Replaced::Done(base)) => {
                     self.base = base;
-                    self.written = true;
-                    self.replayed = false;
-                    self.on_disk = Before::Kept;
                     tracing::debug!(generation = self.base.generation, "snapshot written");
-                    return self.remove_journal();
+                    if let Some(journal) = self.journal.take() {
+                        let ours = journal.in_place() == InPlace::Yes;
+                        self.beside = if ours { Over::Contained } else { Over::Nothing };
+                    }
+                    return self.saved(run);
                 }
                 Ok(Replaced::Edited) => self.take_over_edit()?,
                 Err(error) => {
@@ -518,16 +545,50 @@ impl LockedLedger {
         ))
     }
 
-    /// The journal is contained in the snapshot now.
-    fn remove_journal(&mut self) -> Result<(), StoreError> {
-        let Some(journal) = self.journal.take() else { return Ok(()) };
-        if journal.in_place() != InPlace::Yes {
+    /// A snapshot is durable: says so in the mark, and then lets the journal go, in this order (R12). Whoever dies in between
+    /// leaves a journal beside the version before, should that be put back.
+    fn saved(&mut self, run: Option<Timestamp>) -> Result<(), StoreError> {
+        self.written = true;
+        self.replayed = false;
+        self.write_mark(run);
+        let before = std::mem::replace(&mut self.on_disk, Before::Kept);
+        match before {
+            Before::Kept => self.drop_contained(),
+            // R17: it may speak of somebody who was forgotten. `.bak` is a copy of the new version, and needs no keeper.
+            Before::Erased => self.remove_contained(),
+        }
+    }
+
+    /// Removes a journal that is contained in the snapshot, unless the mark could not be written: then it alone tells that
+    /// `.bak`, which it extends, is not the newest. Where no state can be kept the ledger alone is trusted.
+    fn drop_contained(&mut self) -> Result<(), StoreError> {
+        if self.is_marked() || self.state.installation().is_none() { self.remove_contained() } else { Ok(()) }
+    }
+
+    fn remove_contained(&mut self) -> Result<(), StoreError> {
+        if std::mem::replace(&mut self.beside, Over::Nothing) == Over::Nothing {
             return Ok(());
         }
-        disk::remove(&self.place.journal).map_err(|error| {
+        self.before_contained_goes().and_then(|()| disk::remove(&self.place.journal)).map_err(|error| {
             self.broken = true;
             StoreError::file(&error, STOPPED_HERE)
         })
+    }
+
+    /// Whoever wrote this snapshot may have been killed before the folder's sync. Were the journal's end to reach the disk
+    /// before the snapshot's name, a power cut would leave neither.
+    fn before_contained_goes(&self) -> Result<(), FileError> {
+        disk::sync_folder_of(&self.place.ledger)
+    }
+
+    fn begin_journal(&mut self, ledger_id: String, token: u64, facts: &[Fact]) -> Result<(), FileError> {
+        let header = Header::new(ledger_id, self.base.generation, self.base.len, self.base.crc);
+        if self.beside == Over::Contained {
+            self.before_contained_goes()?;
+        }
+        self.journal = Some(Writer::create(&self.place.journal, &header, token, facts, self.beside)?);
+        self.beside = Over::Nothing;
+        Ok(())
     }
 
     /// Somebody edited the ledger while this command worked: reads it again and adds what was recorded since.

@@ -1,7 +1,8 @@
 //! What is kept per ledger in the state folder, away from the ledger: the mark, by which a copy or a restored backup is
 //! known (R12), and what of the guards' findings was told already, since a guard-held run writes nothing else.
 //!
-//! What must hold: the mark is written after the snapshot it speaks of is durable, never before.
+//! What must hold: the mark is written after the snapshot it speaks of is durable, never before; and before the journal
+//! that this snapshot contains is gone, which else is what tells that the version before is not the newest.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -29,12 +30,13 @@ pub struct Mark {
     pub ledger_id: String,
     /// The newest snapshot known to be durable.
     pub generation: u64,
-    /// The last run's `now`, whether or not it had something to record.
-    pub last_run_at: Timestamp,
+    /// The last run's `now`, whether or not it had something to record; absent where none ran here yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_at: Option<Timestamp>,
 }
 
 impl Mark {
-    pub(super) fn new(ledger_id: String, generation: u64, last_run_at: Timestamp) -> Self {
+    pub(super) fn new(ledger_id: String, generation: u64, last_run_at: Option<Timestamp>) -> Self {
         Self { v: VERSION, ledger_id, generation, last_run_at }
     }
 }

@@ -17,8 +17,8 @@
 //! | S4: the same with an unfinished last line | a tear: never acknowledged | cut when loaded, in the file at the next write |
 //! | S5: `.bak` is the same file as the ledger | a snapshot was about to be renamed | nobody needs to; the next snapshot makes a new `.bak` |
 //! | S6: no `.bak` at all | the same, a moment earlier | the next snapshot |
-//! | S7: new snapshot, and a journal of a lower generation | contained in the snapshot | removed by the next lock; `view` ignores it |
-//! | S8: new snapshot, old mark | the mark lags behind, which no guard minds | the next run's mark |
+//! | S7: new snapshot, and a journal of a lower generation | contained in the snapshot, and ignored; should the version it extends be put back, it is there to be replayed | the next record or snapshot, or a run that no guard holds; not before the mark speaks of the snapshot, where one can be kept |
+//! | S8: new snapshot, old mark, S7's journal | the mark lags behind, which no guard minds, since the journal is there | the next snapshot's or run's mark |
 //! | S9: no ledger, a temporary file | `init` died | `init` again; the sweep takes the file |
 //! | S10: state folder without id or marks | made anew, exclusively | the next lock |
 //! | S11: a list of the forgotten that names people who are still in the ledger, its journal or its `.bak` | `forget` died, or the ledger was put back: they are erased from what is loaded (R17) | `consolidate`, the first record, or `finish` writes the ledger without them, and its `.bak` before it |
@@ -176,19 +176,23 @@ impl Store {
         &self.place.ledger
     }
 
-    /// Makes a new ledger where nothing is.
+    /// Makes a new ledger where nothing is, with an id if it has none: a ledger without one has no mark, and no guard knows
+    /// that it was put back (R12).
     ///
     /// # Errors
-    /// [`StoreErrorKind::CannotWrite`]; [`StoreErrorKind::Damaged`] where the journal of a lost ledger is there: an
-    /// empty ledger beside it would send again what that one had sent.
+    /// [`StoreErrorKind::CannotWrite`]; [`StoreErrorKind::Damaged`] where the journal or the backup of a lost ledger is
+    /// there: an empty ledger beside it would send again what that one had sent.
     pub fn create(path: &Path, ledger: &Ledger) -> Result<Created, StoreError> {
-        let beside = place::beside(path, ".journal");
-        if std::fs::symlink_metadata(path).is_err() && std::fs::symlink_metadata(&beside).is_ok() {
+        let is_there = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+        let parts = [(".journal", "journal"), (".bak", "backup")];
+        let left = parts.into_iter().find(|(ending, _)| is_there(&place::beside(path, ending)));
+        if let Some((ending, what)) = left.filter(|_| !is_there(path)) {
             return Err(StoreError::new(
                 StoreErrorKind::Damaged,
                 format!(
-                    "will not make a new ledger `{}`: the journal of one that is gone is beside it",
-                    path.display()
+                    "will not make a new ledger `{}`: the {what} `{}` of one that is gone is beside it",
+                    path.display(),
+                    place::beside(path, ending).display()
                 ),
                 NOTHING_DONE,
                 format!(
@@ -197,7 +201,11 @@ impl Store {
                 ),
             ));
         }
-        snapshot::bytes(ledger)
+        let mut ledger = ledger.clone();
+        if ledger.ledger_id.is_none() {
+            ledger.ledger_id = Some(installation::random_id()?);
+        }
+        snapshot::bytes(&ledger)
             .naming("write ledger", path)
             .and_then(|bytes| disk::create(path, &bytes, disk::PRIVATE))
             .map_err(|error| StoreError::file(&error, NOTHING_DONE))

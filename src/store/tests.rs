@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use super::journal::{Header, Writer};
+use super::journal::{Header, Over, Writer};
 use super::locked::enough_room;
 use super::*;
 use crate::domain::fact::Whom;
@@ -196,7 +196,7 @@ fn a_mail_recorded_as_sent_is_sent_for_every_later_command() {
     assert_eq!(shop.names(), ["ledger.json", "ledger.json.bak", "ledger.json.lock", "state"]);
     assert!(is_sent(&shop.d0()));
     let view = shop.view();
-    assert_eq!(view.mark, Some(Mark::new(ID.to_owned(), 4, at(NOW))));
+    assert_eq!(view.mark, Some(Mark::new(ID.to_owned(), 4, Some(at(NOW)))));
     assert_eq!(view.installation, Some(installation));
     assert_eq!(view.ledger.lock_token, 8, "the token did not grow above the ledger's");
     assert!(shop.get("ledger.json").ends_with(b"}\n"));
@@ -215,7 +215,7 @@ fn a_run_with_nothing_to_record_writes_the_mark_and_not_the_ledger() {
     let after = (shop.get("ledger.json"), fs::metadata(shop.at("ledger.json")).unwrap().mtime_nsec());
     assert_eq!(before, after);
     assert_eq!(shop.names(), ["ledger.json", "ledger.json.lock", "state"]);
-    assert_eq!(shop.view().mark.unwrap().last_run_at, at(NOW));
+    assert_eq!(shop.view().mark.unwrap().last_run_at, Some(at(NOW)));
 }
 
 #[test]
@@ -246,13 +246,14 @@ fn a_hand_command_raises_the_mark_so_that_its_flag_is_missed_if_the_ledger_is_pu
     };
     let mut locked = shop.lock();
     locked.record(&[flag()]).unwrap();
-    assert!(!locked.finish(None).unwrap().marked, "a hand command made a mark of its own");
+    assert!(locked.finish(None).unwrap().marked);
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None)), "no run was here yet");
     shop.lock().finish(Some(at(NOW))).unwrap();
     let old = shop.get("ledger.json");
     let mut locked = shop.lock();
     locked.record(&[admitted("cs_2")]).unwrap();
     assert!(locked.finish(None).unwrap().marked);
-    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 5, at(NOW))));
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 5, Some(at(NOW)))));
     // An old copy does not become the newest by a hand command.
     let mut locked = shop.lock();
     locked.record(&[admitted("cs_3")]).unwrap();
@@ -296,6 +297,10 @@ fn an_empty_ledger_is_made_once_and_never_over_another_or_beside_a_lost_ones_jou
     let error = Store::create(&path, &ledger).unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Damaged, "{error}");
     fs::remove_file(shop.at("ledger.json.journal")).unwrap();
+    shop.put("ledger.json.bak", b"");
+    let error = Store::create(&path, &ledger).unwrap_err();
+    assert!(error.to_string().contains("put that ledger back"), "{error}");
+    fs::remove_file(shop.at("ledger.json.bak")).unwrap();
     assert_eq!(Store::create(&path, &ledger).unwrap(), Created::New);
     assert_eq!(shop.view().ledger, ledger);
     symlink("/nowhere/x", shop.at("link.json")).unwrap();
@@ -952,8 +957,87 @@ fn a_snapshot_whose_journal_was_not_removed_in_time_is_not_given_it_again() {
     assert_eq!(shop.view().ledger, after);
     assert!(shop.at("ledger.json.journal").exists(), "a view removed it");
     shop.lock().abandon();
+    shop.lock().finish(None).unwrap();
+    assert!(shop.at("ledger.json.journal").exists(), "a command that recorded nothing removed it");
+    assert!(shop.lock().finish(Some(at(NOW))).unwrap().marked);
     assert!(!shop.at("ledger.json.journal").exists());
     assert_eq!(shop.view().ledger, after);
+}
+
+#[test]
+fn c062_the_version_before_is_held_or_knows_what_was_sent_whether_or_not_the_mark_could_be_written() {
+    let put_back = |shop: &Shop| shop.put("ledger.json", &shop.get("ledger.json.bak"));
+    // Saved before the mails, by a run that died then.
+    let shop = Shop::new();
+    shop.dies_after(&[&[planned("cs_1")], &[sent("cs_1")]]);
+    let mut locked = shop.lock();
+    locked.consolidate().unwrap();
+    die(locked);
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None)));
+    put_back(&shop);
+    assert!(shop.lock().journal_ahead());
+
+    // The state folder's disk is full.
+    let shop = Shop::new();
+    let mut locked = shop.lock();
+    locked.record(&[planned("cs_1")]).unwrap();
+    locked.record(&[sent("cs_1")]).unwrap();
+    let mark = format!("state/marks/{ID}.json");
+    fs::create_dir(shop.at(&mark)).unwrap();
+    let finished = locked.finish(Some(at(NOW))).unwrap();
+    assert!(finished.written && !finished.marked);
+    assert!(matches!(finished.notes.as_slice(), [note] if note.contains("the ledger itself is saved")));
+    fs::remove_dir(shop.at(&mark)).unwrap();
+    let (newest, journal) = (shop.get("ledger.json"), shop.get("ledger.json.journal"));
+    put_back(&shop);
+    assert!(is_sent(&shop.d0()), "what was sent is lost");
+    // What comes next keeps it so.
+    for ends in [false, true] {
+        shop.put("ledger.json", &newest);
+        shop.put("ledger.json.journal", &journal);
+        let mut locked = shop.lock();
+        locked.record(&[admitted("cs_2")]).unwrap();
+        if ends {
+            assert!(locked.finish(None).unwrap().marked);
+            assert!(!shop.at("ledger.json.journal").exists());
+        } else {
+            die(locked);
+        }
+        let before = if ends { newest.clone() } else { shop.get("ledger.json.bak") };
+        shop.put("ledger.json", &before);
+        assert!(shop.lock().journal_ahead(), "ends: {ends}");
+    }
+}
+
+#[test]
+fn c077_a_copy_that_was_laid_over_a_ledger_does_not_cost_it_its_journal() {
+    let (shop, journal, states) = worked();
+    let ours = shop.get("ledger.json");
+    shop.edit("\"generation\": 3", "\"generation\": 8");
+    shop.view();
+    shop.lock().abandon();
+    let mut refused = shop.lock();
+    refused.record(&[planned("cs_7")]).unwrap_err();
+    refused.finish(None).unwrap();
+    assert_eq!(shop.get("ledger.json.journal"), journal);
+    shop.put("ledger.json", &ours);
+    assert_eq!(shop.view().ledger, states[3]);
+}
+
+#[test]
+fn a_clock_that_a_person_accepted_lowers_the_mark() {
+    let shop = Shop::new();
+    shop.lock().finish(Some(at(NOW))).unwrap();
+    let now = at("2026-09-30T00:00:00Z");
+    let mut locked = shop.lock();
+    locked.lower_mark(at("2026-10-05T00:00:00Z"));
+    locked.finish(None).unwrap();
+    assert_eq!(shop.view().mark.unwrap().last_run_at, Some(at(NOW)), "it does not lie ahead");
+    let mut locked = shop.lock();
+    locked.lower_mark(now);
+    locked.record(&[admitted("cs_2")]).unwrap();
+    locked.finish(None).unwrap();
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, Some(now))));
 }
 
 #[test]
@@ -976,7 +1060,7 @@ fn c062_a_ledger_put_back_below_its_journal_is_held() {
     }
     assert_eq!(locked.finish(Some(at(NOW))).unwrap_err().kind(), StoreErrorKind::PutBack);
     assert_eq!((shop.get("ledger.json"), shop.get("ledger.json.journal")), (old, journal));
-    assert_eq!(shop.view().mark, None);
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None)));
 }
 
 #[test]
@@ -1197,7 +1281,7 @@ fn a_record_with_a_lower_token_is_refused() {
     let shop = Shop::new();
     let header = Header::new(ID.to_owned(), 3, 0, 0);
     let path = shop.at("ledger.json.journal");
-    let mut journal = Writer::create(&path, &header, 9, &[planned("cs_1")]).unwrap();
+    let mut journal = Writer::create(&path, &header, 9, &[planned("cs_1")], Over::Nothing).unwrap();
     journal.append(9, &[sent("cs_1")]).unwrap();
     assert_eq!(shop.lock().lock.token(), 10, "the journal's token does not count");
     journal.append(8, &[admitted("cs_2")]).unwrap();
@@ -1219,13 +1303,13 @@ fn a_torn_tail_is_cut_and_said_and_what_comes_after_is_whole() {
         assert_eq!(journal::parse(&shop.get("ledger.json.journal")).unwrap().records.len(), 4);
         shop.lock().finish(None).unwrap();
     }
-    // A journal with nothing whole in it but its header is simply removed.
+    // A journal with nothing whole in it but its header is none.
     let (shop, journal, states) = worked();
     let header: Vec<u8> = journal.split_inclusive(|&b| b == b'\n').next().unwrap().to_vec();
     shop.put("ledger.json.journal", &[&header, &b"torn"[..]].concat());
     let locked = shop.lock();
     assert_eq!(*locked.ledger(), states[0]);
-    assert!(!locked.finish(None).unwrap().written);
+    assert!(!locked.finish(Some(at(NOW))).unwrap().written);
     assert!(!shop.at("ledger.json.journal").exists());
 }
 

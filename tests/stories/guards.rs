@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::crash::was_planned_before_it_left;
 use crate::shop::{Ran, STEPMAIL, Shop, skipped};
 
 /// A guard holds this run: nothing is sent, closed or recorded, and what was told is the only thing written.
@@ -391,4 +392,54 @@ fn c064_a_full_outbox_defers_the_mail_to_a_later_run() {
     disk.empty();
     assert_eq!(shop.run("2026-10-01T02:00:00Z").exits(0).mails(), ["pp:cs_1:d0 sent"]);
     assert_eq!(shop.outbox(), ["pp:cs_1:d0"]);
+}
+
+#[test]
+fn c062_the_backup_put_back_after_a_run_was_killed_anywhere_sends_nothing_twice() {
+    let mut kills = 0;
+    for syscall in ["rename", "fsync", "unlink"] {
+        for k in 1.. {
+            let shop = Shop::new();
+            shop.edit(|ledger| ledger["ledger_id"] = "0123456789abcdef0123456789abcdef".into());
+            shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+            shop.run("2026-10-01T01:00:00Z").exits(0);
+            fs::remove_dir_all(shop.path("outbox")).unwrap();
+            let args = ["run", "--now", "2026-10-04T01:00:00Z"];
+            let died = shop.under_strace(&args, syscall, &format!("signal=KILL:when={k}")) != Some(0);
+            if shop.path("ledger.json.bak").exists() {
+                fs::copy(shop.path("ledger.json.bak"), shop.path("ledger.json")).unwrap();
+            }
+            let ran = shop.dry_run("2026-10-04T02:00:00Z");
+            if ran.notices() != ["restored"] {
+                was_planned_before_it_left(&shop, &format!("killed at {syscall} {k}"));
+            }
+            if !died {
+                break;
+            }
+            kills += 1;
+        }
+    }
+    assert!(kills > 5, "only {kills} kills");
+}
+
+#[test]
+fn r12_a_ledger_fresh_from_init_is_guarded_from_its_first_mail_on() {
+    let shop = Shop::bare();
+    shop.stepmail(&["init", "--go-live", "2026-09-01T00:00:00Z"]).exits(0);
+    shop.set("");
+    let backup = shop.read("ledger.json");
+    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.write("ledger.json", backup);
+    held(&shop, "2026-10-01T02:00:00Z", "restored");
+}
+
+#[test]
+fn r4_init_beside_the_backup_of_a_ledger_that_is_gone_makes_no_empty_one() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.rename("ledger.json", "ledger-old.json");
+    shop.stepmail(&["init"]).exits(65).says("put that ledger back");
+    assert!(!shop.path("ledger.json").exists());
 }

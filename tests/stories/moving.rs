@@ -70,6 +70,20 @@ fn r12_a_new_laptop_goes_on_where_the_old_one_stood() {
 }
 
 #[test]
+fn r12_a_stop_said_before_the_first_run_on_a_new_laptop_is_missed_if_the_backup_is_put_back() {
+    let old = Shop::new();
+    old.buys("cs_1", "a@example.com", PAID);
+    old.run("2026-10-01T01:00:00Z").exits(0);
+    let new = moved(&old);
+    drop(old);
+    adopt(&new, "2026-10-04T01:00:00Z", &["--newest"]).exits(0);
+    new.stepmail(&["mark-stopped", "a@example.com", "--now", "2026-10-04T01:10:00Z"]).exits(0);
+    new.write("ledger.json", new.read("ledger.json.bak"));
+    let ran = new.run("2026-10-04T02:00:00Z").exits(1);
+    assert_eq!((ran.notices(), ran.mails().len()), (vec!["restored".to_owned()], 0));
+}
+
+#[test]
 fn r12_the_old_copy_that_is_started_again_beside_the_new_one_is_noticed() {
     let old = Shop::new();
     old.buys("cs_1", "a@example.com", PAID);
