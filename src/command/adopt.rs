@@ -75,16 +75,19 @@ pub(super) fn adopt(asked: &cli::Adopt, place: &Place, style: Style, clock: &Clo
     }
     answer.next = say_next(&after, place, &seen, clock, now);
     if let Some(book) = book {
-        write(book, &facts)?;
+        write(book, &facts, asked.accept_clock.then_some(now))?;
     }
     answer.print(style);
     Ok(answer.exit)
 }
 
-fn write(mut book: LockedLedger, facts: &[Fact]) -> anyhow::Result<()> {
+fn write(mut book: LockedLedger, facts: &[Fact], accepted: Option<Timestamp>) -> anyhow::Result<()> {
     if facts.is_empty() {
         book.abandon();
         return Ok(());
+    }
+    if let Some(now) = accepted {
+        book.lower_mark(now);
     }
     book.adopt(facts)?;
     for note in book.finish(None)?.notes {
@@ -134,7 +137,7 @@ impl Change {
             return Ok(Self::Older);
         }
         let last_run = ledger.last_run.as_ref().map(|run| run.at);
-        let known = seen.mark.as_ref().map(|mark| mark.last_run_at);
+        let known = seen.mark.as_ref().and_then(|mark| mark.last_run_at);
         if let (true, Some(known)) = (asked.newest, known.filter(|known| Some(*known) > last_run)) {
             return Err(Refused {
                 why: format!(

@@ -234,6 +234,24 @@ fn an_adoption_with_a_clock_that_fell_back_is_refused() {
 }
 
 #[test]
+fn r12_a_backup_from_before_a_clock_ran_ahead_can_be_gone_on_with() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", PAID);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let backup = shop.read("ledger.json");
+    // Four weeks ahead for one run: all is closed as stale.
+    shop.run("2026-10-30T00:00:00Z").exits(0);
+    shop.write("ledger.json", backup);
+    let now = "2026-10-02T00:00:00Z";
+    shop.run(now).exits(1);
+    shop.run_with(now, &["--accept-clock"]).exits(1);
+    adopt(&shop, now, &[]).exits(1).says("--accept-clock");
+    adopt(&shop, now, &["--accept-clock"]).exits(0).says("the next run has no mail to send");
+    assert_eq!(shop.steps("cs_1"), ["sent", "pending", "pending", "pending"]);
+    assert_eq!(shop.run("2026-10-04T01:00:00Z").exits(0).mails(), ["pp:cs_1:d3 sent"]);
+}
+
+#[test]
 fn r12_a_stop_lifted_after_the_backup_does_not_bring_the_mail_a_second_time() {
     let shop = Shop::new();
     shop.buys("cs_1", "a@example.com", PAID);
