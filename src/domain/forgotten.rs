@@ -236,7 +236,8 @@ impl Forgotten {
             sessions: theirs.sessions.iter().map(|session| key.hash("session", session.as_str())).collect(),
             ids: theirs.ids.iter().map(|id| key.hash("id", id)).collect(),
             stopped: theirs.stopped,
-            resumed: None,
+            // An older ledger may still have a stop that was lifted since.
+            resumed: theirs.is_not_stopped.then_some(at),
             at,
         };
         let known = self.place_of(&person).map(|p| &self.people[p]).is_some_and(|known| {
@@ -520,6 +521,8 @@ pub struct Theirs {
     pub ids: BTreeSet<String>,
     /// R7: since when the person is stopped.
     pub stopped: Option<Timestamp>,
+    /// R7: the ledger knows the person, and of no stop.
+    pub is_not_stopped: bool,
     /// Mails whose result is not known.
     pub may_have_left: Vec<MayHaveLeft>,
 }

@@ -110,8 +110,10 @@ pub(super) fn sweep(state: &StateFolder, ledger_id: Option<&str>) {
 
 /// Looks a person up in the ledger, and in the version before it. Says also whether anything is known of them there.
 pub(super) fn look_up(place: &Place, ledger: &Ledger, whom: &Whom) -> (Theirs, bool) {
-    let theirs = Theirs::of(ledger, whom);
+    let mut theirs = Theirs::of(ledger, whom);
     let known = !theirs.is_nobody(ledger);
+    let buyer = theirs.address.as_ref().and_then(|address| ledger.buyers.get(address));
+    theirs.is_not_stopped = buyer.is_some_and(|buyer| buyer.stopped.is_none());
     // What cannot be read is nobody's; `clean_backup` looks at its text.
     let Some(before) = fs::read(&place.backup).ok().and_then(|bytes| read::parse(&bytes).ok()) else {
         return (theirs, known);
@@ -119,7 +121,12 @@ pub(super) fn look_up(place: &Place, ledger: &Ledger, whom: &Whom) -> (Theirs, b
     // A purchase may have been taken out of the ledger by hand.
     let mut both = if known { theirs } else { Theirs::of(&before, whom) };
     let known = known || !both.is_nobody(&before);
+    let stopped = both.stopped;
     both.look(&before);
+    if buyer.is_some() {
+        // The version before may have a stop that was lifted since.
+        both.stopped = stopped;
+    }
     (both, known)
 }
 

@@ -594,6 +594,27 @@ fn r17_a_stop_outlives_being_forgotten_until_it_is_lifted() {
 }
 
 #[test]
+fn r17_a_stop_that_was_lifted_before_does_not_come_back_with_being_forgotten() {
+    let shop = shop();
+    shop.stepmail(&["mark-stopped", HANAKO, "--now", "2026-10-06T03:10:00Z"]).exits(0);
+    shop.run("2026-10-06T03:20:00Z");
+    let older = shop.read("ledger.json");
+    // The version before, beside the ledger, still has the stop.
+    shop.stepmail(&["resume", HANAKO, "--now", "2026-10-06T03:30:00Z"]).exits(0);
+    forget(&shop, "2026-10-06T04:00:00Z")
+        .exits(0)
+        .says("a new purchase counts as a repurchase and gets d0 only");
+    shop.write("ledger.json", older);
+    shop.stepmail(&["adopt", "--now", "2026-10-06T05:00:00Z"]).exits(0);
+    // Stopped now, whatever was before, and said twice: she stays stopped.
+    for hour in ["06", "07"] {
+        forget(&shop, &format!("2026-10-06T{hour}:00:00Z")).exits(0).says("gets d0 only");
+    }
+    shop.stepmail(&["mark-stopped", HANAKO, "--now", "2026-10-06T08:00:00Z"]).exits(0);
+    forget(&shop, "2026-10-06T09:00:00Z").exits(0).says("a new purchase gets nothing either");
+}
+
+#[test]
 fn r17_a_disk_that_fails_in_mid_forget_is_said_and_the_next_one_finishes() {
     let shop = shop();
     let before = rest(&shop);

