@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::mail::Outbox;
 use crate::report::Style;
 use crate::source::spool;
-use crate::store::{Forgot, LockedLedger};
+use crate::store::Forgot;
 
 use super::desk::Answer;
 use super::{Place, said};
@@ -40,30 +40,27 @@ pub(super) fn forget(asked: &Forget, place: &Place, style: Style, clock: &Clock)
     let mut answer = Answer::new("forget", place, asked.how, clock.now())?;
     if asked.how.dry_run {
         let mut view = place.view()?;
-        let before = view.ledger.clone();
         let forgot = view.forget(&asked.who, clock.now())?;
         let swept = sweep(place, &view.ledger, forgot.as_ref(), true);
-        answer.changed = view.ledger != before || swept.is_something();
+        answer.changed = has_changed(forgot.as_ref(), &swept);
         tell(&mut answer, &asked.who, &view.ledger.forgotten, forgot, &swept);
     } else {
         let mut book = place.lock(asked.how.wait.seconds, clock, style)?;
         let forgot = book.forget(&asked.who, clock.now())?;
         let swept = sweep(place, book.ledger(), forgot.as_ref(), false);
-        answer.changed = book.has_recorded() || swept.is_something();
+        answer.changed = has_changed(forgot.as_ref(), &swept);
         tell(&mut answer, &asked.who, &book.ledger().forgotten, forgot, &swept);
-        finish(book, &mut answer)?;
+        for note in book.finish(None)?.notes {
+            tracing::warn!("{note}");
+        }
     }
     answer.print(style);
     Ok(answer.exit)
 }
 
-fn finish(book: LockedLedger, answer: &mut Answer) -> anyhow::Result<()> {
-    let finished = book.finish(None)?;
-    answer.changed |= finished.written;
-    for note in finished.notes {
-        tracing::warn!("{note}");
-    }
-    Ok(())
+/// What a dead command left to be written is no doing of this one.
+fn has_changed(forgot: Option<&Forgot>, swept: &Swept) -> bool {
+    forgot.is_some_and(|forgot| forgot.changed) || swept.is_something()
 }
 
 /// What was erased outside the ledger.
@@ -105,7 +102,7 @@ fn sweep(place: &Place, ledger: &Ledger, forgot: Option<&Forgot>, dry: bool) -> 
 
 fn tell(answer: &mut Answer, whom: &Whom, forgotten: &Forgotten, forgot: Option<Forgot>, swept: &Swept) {
     let who = said(whom);
-    let Some(Forgot { theirs, before, erased }) = forgot else {
+    let Some(Forgot { theirs, before, erased, .. }) = forgot else {
         answer.says.push(format!(
             "{who} is not in {}; nothing was erased. Check the spelling and the ledger.",
             answer.ledger()

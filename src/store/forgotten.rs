@@ -114,7 +114,7 @@ pub(super) fn look_up(place: &Place, ledger: &Ledger, whom: &Whom) -> (Theirs, b
     let known = !theirs.is_nobody(ledger);
     let buyer = theirs.address.as_ref().and_then(|address| ledger.buyers.get(address));
     theirs.is_not_stopped = buyer.is_some_and(|buyer| buyer.stopped.is_none());
-    // What cannot be read is nobody's; `clean_backup` looks at its text.
+    // What cannot be read is nobody's.
     let Some(before) = fs::read(&place.backup).ok().and_then(|bytes| read::parse(&bytes).ok()) else {
         return (theirs, known);
     };
@@ -135,38 +135,33 @@ pub(super) fn replace_backup(place: &Place, bytes: &[u8]) -> Result<(), FileErro
     disk::replace(&place.backup, bytes, disk::PRIVATE, || Ok(()))
 }
 
-/// Makes the backup a copy of the ledger, if it holds anything of people whom this ledger has forgotten, or of `whom`.
-/// Says whether it did.
+/// Whether the backup may hold something of people whom this ledger has forgotten. One that cannot be parsed may: whom it
+/// speaks of, under which of their names and in which writing, nobody can know.
 ///
 /// # Errors
-/// The backup, which is as it was.
-pub(super) fn clean_backup(place: &Place, ledger: &Ledger, whom: &Whom) -> Result<bool, FileError> {
+/// The backup.
+pub(super) fn backup_is_dirty(place: &Place, ledger: &Ledger) -> Result<bool, FileError> {
     let bytes = match fs::read(&place.backup) {
         Err(error) if nothing_there(&error) => return Ok(false),
         read => read.naming("read", &place.backup)?,
     };
-    let dirty = match read::parse(&bytes) {
-        Ok(mut before) => {
-            // The people it forgot itself are known here as well.
-            before.forgotten.clone_from(&ledger.forgotten);
-            !before.erase_forgotten().is_nothing()
-        }
-        // It is no ledger, and can be nobody's backup: whether it speaks of this person is to be seen in its text.
-        Err(_) => holds(&bytes, whom),
-    };
+    let Ok(mut before) = read::parse(&bytes) else { return Ok(true) };
+    // The people it forgot itself are known here as well.
+    before.forgotten.clone_from(&ledger.forgotten);
+    Ok(!before.erase_forgotten().is_nothing())
+}
+
+/// Makes the backup a copy of the ledger, if it [is dirty](backup_is_dirty). Says whether it was.
+///
+/// # Errors
+/// The backup, which is as it was.
+pub(super) fn clean_backup(place: &Place, ledger: &Ledger) -> Result<bool, FileError> {
+    let dirty = backup_is_dirty(place, ledger)?;
     if dirty {
         let clean = fs::read(&place.ledger).naming("read", &place.ledger)?;
         replace_backup(place, &clean)?;
     }
     Ok(dirty)
-}
-
-fn holds(bytes: &[u8], whom: &Whom) -> bool {
-    let text = String::from_utf8_lossy(bytes).to_lowercase();
-    match whom {
-        Whom::Address(address) => text.contains(&address.as_str().to_lowercase()),
-        Whom::Session(session) => text.contains(&session.as_str().to_lowercase()),
-    }
 }
 
 fn file(state: &StateFolder, ledger_id: &str) -> Option<PathBuf> {

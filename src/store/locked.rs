@@ -80,6 +80,7 @@ impl LockedLedger {
         mut notes: Vec<String>,
     ) -> Result<Self, StoreError> {
         let loaded = super::load(&place, &state)?;
+        let on_disk = Before::erased_if(loaded.owes_erasing());
         lock.raise_token(loaded.token)?;
         notes.extend(loaded.notes);
         let nothing_done = |error: FileError| StoreError::file(&error, NOTHING_DONE);
@@ -114,7 +115,7 @@ impl LockedLedger {
             journal,
             beside,
             replayed,
-            on_disk: Before::erased_if(loaded.grown || !loaded.erased.is_nothing()),
+            on_disk,
             erased: loaded.erased,
             written: false,
             newer,
@@ -392,18 +393,20 @@ impl LockedLedger {
         let erased = self.ledger.erase_forgotten();
         self.owe_erasing(is_new || !erased.is_nothing());
         let erased = std::mem::take(&mut self.erased).and(erased);
-        if self.owes_erasing() {
+        let mut changed = self.owes_erasing();
+        if changed {
             self.save(None)?;
         } else {
-            self.written |= forgotten::clean_backup(&self.place, &self.ledger, whom)
+            changed = forgotten::clean_backup(&self.place, &self.ledger)
                 .map_err(|error| StoreError::file(&error, STOPPED_HERE))?;
+            self.written |= changed;
             if self.beside == Over::Contained {
                 // The command that died may have been the one that forgot this person.
                 self.write_mark(None);
                 self.remove_contained()?;
             }
         }
-        Ok(Some(Forgot { theirs, before, erased }))
+        Ok(Some(Forgot { theirs, before, erased, changed }))
     }
 
     /// Writes a snapshot if anything was recorded, then the mark, and releases the lock.

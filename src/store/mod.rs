@@ -98,6 +98,8 @@ pub struct View {
     pub told: Vec<Told>,
     /// R17: what was taken out of the ledger when it was read.
     erased: Erased,
+    /// R17: whether the ledger on disk is to be written anew because of the forgotten.
+    owes_erasing: bool,
     path: PathBuf,
     len: u64,
     /// R12: the newest generation known of this ledger, where that is not this one.
@@ -143,9 +145,14 @@ impl View {
             // A real one draws its key; which one is no matter here.
             self.ledger.forgotten.take(&Key::new([0; 32]), Vec::new()).map_err(|_| lost_key())?;
         }
-        self.ledger.forgotten.remember(&theirs, at);
+        let is_new = self.ledger.forgotten.remember(&theirs, at);
         let erased = self.ledger.erase_forgotten();
-        Ok(Some(Forgot { theirs, before, erased: self.erased.and(erased) }))
+        let dirty = || {
+            forgotten::backup_is_dirty(&self.place, &self.ledger)
+                .map_err(|error| StoreError::file(&error, NOTHING_DONE))
+        };
+        let changed = is_new || self.owes_erasing || !erased.is_nothing() || dirty()?;
+        Ok(Some(Forgot { theirs, before, erased: self.erased.and(erased), changed }))
     }
 
     /// Whether a run would find room for its results; see [`LockedLedger::room_to_send`].
@@ -229,6 +236,7 @@ impl Store {
             }
             std::thread::sleep(Duration::from_millis(2));
         };
+        let owes_erasing = loaded.owes_erasing();
         let mut notes = loaded.notes;
         if matches!(loaded.journal, Found::Live { end: End { torn: true, .. }, .. }) {
             notes.push(
@@ -255,6 +263,7 @@ impl Store {
             },
             path: self.place.ledger.clone(),
             len: loaded.base.len,
+            owes_erasing,
             ledger: loaded.ledger,
             erased: loaded.erased,
             place: self.place.clone(),
@@ -312,6 +321,13 @@ struct Loaded {
     grown: bool,
 }
 
+impl Loaded {
+    /// R17: whether the ledger on disk still holds somebody who was forgotten, or lacks that somebody was.
+    fn owes_erasing(&self) -> bool {
+        self.grown || !self.erased.is_nothing()
+    }
+}
+
 /// Reads snapshot and journal, and adds up.
 fn load(place: &Place, state: &StateFolder) -> Result<Loaded, StoreError> {
     place.check()?;
@@ -359,6 +375,8 @@ pub struct Forgot {
     pub before: Option<Timestamp>,
     /// What was taken out of the ledger, now or when it was loaded.
     pub erased: Erased,
+    /// Whether ledger or backup were written anew because of it.
+    pub changed: bool,
 }
 
 /// Looks a person up in the ledger, its backup, and among the forgotten.

@@ -141,6 +141,33 @@ fn r17_twice_is_once_and_the_second_time_says_so() {
     shop.write("ledger.json.bak", "half a ledger of Hanako@example.com");
     forget(&shop, "2026-10-06T08:00:00Z").exits(0);
     is_gone(&shop, "after a broken backup came back");
+    // Nobody can know in which writing a broken backup speaks of her.
+    let broken = r#"{"name": "Hanako", "email": "Hanako\u0040example.com"#;
+    let forget_again = |how: &[&str]| {
+        let args = ["forget", HANAKO, "--json", "--now", "2026-10-06T09:00:00Z"];
+        shop.stepmail(&[&args, how].concat()).exits(0).json()["changed"].clone()
+    };
+    assert_eq!(forget_again(&[]), false);
+    shop.write("ledger.json.bak", broken);
+    assert_eq!(
+        (forget_again(&["--dry-run"]), shop.read("ledger.json.bak")),
+        (true.into(), broken.to_owned())
+    );
+    assert_eq!(forget_again(&[]), true);
+    is_gone(&shop, "after a backup of her name alone came back");
+}
+
+#[test]
+fn what_a_dead_run_left_to_be_saved_is_not_what_forget_changed() {
+    let shop = shop();
+    // A run dies when it is about to write the ledger.
+    shop.under_strace(&["run", "--now", "2026-10-08T02:00:00Z"], "linkat", "signal=KILL:when=1");
+    assert!(shop.path("ledger.json.journal").exists());
+    for how in [&["--dry-run"][..], &[]] {
+        let args = ["forget", "nobody@example.com", "--json", "--now", "2026-10-08T03:00:00Z"];
+        let said = shop.stepmail(&[&args, how].concat()).exits(1).json();
+        assert_eq!(said["changed"], false, "{how:?}");
+    }
 }
 
 #[test]
