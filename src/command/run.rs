@@ -1,6 +1,6 @@
 //! `run`: the hourly command. It opens everything, hands it to [`crate::run`], and closes it again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cli;
 use crate::clock::Clock;
@@ -16,6 +16,9 @@ use crate::store::{LockedLedger, StoreError};
 
 use super::{Place, Seen};
 
+/// A pipe cannot be read twice, and whoever wrote into it has no other way to know.
+const PIPE_LOST: &str = "the events from standard input were read and not taken in: hand them in again";
+
 pub(super) fn run(
     asked: &cli::Run,
     global: &cli::Global,
@@ -30,7 +33,8 @@ pub(super) fn run(
         }
         // Programs read the failure in the object; people on standard error, after what was done until then.
         (Err(error), Style::Json) => {
-            report.fail(Exit::of(&error), error.to_string());
+            let told = std::iter::once(error.to_string()).chain(report.not_taken.iter().cloned());
+            report.fail(Exit::of(&error), told.collect::<Vec<_>>().join("; "));
             report.print(style);
             Ok(report.exit)
         }
@@ -86,7 +90,11 @@ fn attempt(
         report.now = Some(task.moment.now);
         crate::run::run(&mut DryBook::new(view), &shop, task, report)?;
     } else {
-        let mut book = place.lock(asked.wait, clock, style)?;
+        let mut book = place.lock(asked.wait, clock, style).inspect_err(|_| {
+            if files.iter().any(|path| path == Path::new("-")) {
+                report.not_taken.push(PIPE_LOST.to_owned());
+            }
+        })?;
         let seen = Seen::of(&book);
         let known = seen.known(&place.transport, clock, accepted);
         let task = Task { batch, feed: &mut spools, allow: asked.allow, known, moment: clock.moment() };

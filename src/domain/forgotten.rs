@@ -15,7 +15,7 @@ use sha2::Sha256;
 use super::event::Checkout;
 use super::fact::Whom;
 use super::ids::{Address, BuyerId, EventId, IdempotencyKey, SessionId, Step};
-use super::ledger::{Ledger, LooseStop, Purchase, Refs};
+use super::ledger::{Buyer, Ledger, LooseStop, Purchase, Refs};
 use super::matter::Matter;
 use super::time::{Seconds, Timestamp};
 
@@ -551,7 +551,9 @@ impl Theirs {
                 theirs.address = buyer
                     .or_else(|| waits.and_then(|waiting| Some(waiting.checkout.email.as_ref()?.buyer())))
                     .or_else(|| came_back(ledger, whom));
-                theirs.sessions.extend(waits.map(|waiting| waiting.checkout.session.clone()));
+                let noted = ledger.loose_marks.iter().any(|mark| mark.session == *session)
+                    || ledger.loose_stops.iter().any(|stop| stop.session.as_ref() == Some(session));
+                theirs.sessions.extend((noted || waits.is_some()).then(|| session.clone()));
             }
         }
         theirs.look(ledger);
@@ -726,6 +728,48 @@ impl Ledger {
             }
         }
         self.forgotten = forgotten;
+        erased.marks += self.drop_reasons_that_name_the_forgotten();
         erased
     }
+
+    /// Words about one person may name another: `same as ken@example.com`. Returns of how many flags the reason went.
+    fn drop_reasons_that_name_the_forgotten(&mut self) -> usize {
+        let named: Vec<String> =
+            self.reasons().flatten().flat_map(|words| addresses_in(words)).map(str::to_owned).collect();
+        let theirs: BTreeSet<String> = named.into_iter().filter(|word| self.has_forgotten(word)).collect();
+        if theirs.is_empty() {
+            return 0;
+        }
+        let names = |reason: &Option<String>| {
+            reason.as_deref().is_some_and(|words| addresses_in(words).any(|word| theirs.contains(word)))
+        };
+        self.reasons().filter(|reason| names(reason)).map(|reason| *reason = None).count()
+    }
+
+    /// Every place in which a person may have said why.
+    fn reasons(&mut self) -> impl Iterator<Item = &mut Option<String>> {
+        let of_buyers = self.buyers.all_mut().iter_mut().flat_map(|buyer| {
+            let Buyer { stopped, paused, started, bought_before, outcome, purchases, .. } = buyer;
+            let of_purchases = purchases.iter_mut().flat_map(|purchase| {
+                let Purchase { stopped, started, marked_repurchase, outcome, .. } = purchase;
+                [stopped, started, marked_repurchase, outcome]
+            });
+            let marks = [stopped, paused, started, bought_before, outcome].into_iter().chain(of_purchases);
+            marks.flatten().map(|mark| &mut mark.reason)
+        });
+        of_buyers
+            .chain(self.loose_stops.iter_mut().map(|stop| &mut stop.reason))
+            .chain(self.loose_marks.iter_mut().map(|mark| &mut mark.reason))
+    }
+}
+
+/// What may be addresses in somebody's words: the words between blanks, and, since not everybody writes blanks, what of them
+/// is made of an address's plain letters; both without the punctuation around them.
+fn addresses_in(words: &str) -> impl Iterator<Item = &str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._%+-@".contains(c);
+    words
+        .split_whitespace()
+        .chain(words.split(move |c| !is_plain(c)))
+        .filter(|word| word.contains('@'))
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()))
 }

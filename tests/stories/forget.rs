@@ -661,3 +661,37 @@ fn r17_a_disk_that_fails_in_mid_forget_is_said_and_the_next_one_finishes() {
         }
     }
 }
+
+#[test]
+fn r17_a_note_for_a_purchase_that_never_came_is_erased_by_its_session() {
+    let shop = Shop::new();
+    shop.stepmail(&["mark-started", "cs_q", "--reason", "Hanako rang", "--now", "2026-10-01T00:00:00Z"])
+        .exits(1);
+    let args = ["forget", "cs_q", "--now", "2026-10-01T01:00:00Z"];
+    shop.stepmail(&[&args[..], &["--dry-run"]].concat()).exits(0).says("1 stop or mark");
+    shop.stepmail(&args).exits(0).says("1 stop or mark erased");
+    for file in ["ledger.json", "ledger.json.bak"] {
+        let text = shop.read(file);
+        assert!(!text.contains("Hanako") && !text.contains("cs_q"), "{file}: {text}");
+    }
+    // The session starts nothing any more.
+    shop.buys("cs_q", HANAKO, "2026-10-01T00:30:00Z");
+    assert!(shop.run("2026-10-01T02:00:00Z").exits(0).mails().is_empty());
+}
+
+#[test]
+fn r17_what_was_said_of_others_does_not_name_her_any_more() {
+    let shop = shop();
+    let mark = |command: &str, whom: &str, reason: &str| {
+        shop.stepmail(&[command, whom, "--reason", reason, "--now", "2026-10-06T03:10:00Z"])
+    };
+    mark("mark-started", "ken@example.com", "works with <hanako@EXAMPLE.com>, he says").exits(0);
+    mark("mark-outcome", "cs_ken", "花子さんhanako@example.comから").exits(0);
+    mark("mark-started", "cs_future", "for mailto:hanako@example.com.").exits(1);
+    mark("mark-stopped", "cs_later", "see emma@example.com").exits(1);
+    forget(&shop, "2026-10-06T04:00:00Z").exits(0);
+    is_gone(&shop, "after she was named in others' reasons");
+    let ledger = shop.ledger().to_string();
+    assert!(ledger.contains("see emma@example.com"), "another's reason was taken: {ledger}");
+    assert!(shop.purchase("cs_ken")["outcome"]["at"].is_string(), "the flag went with its reason");
+}

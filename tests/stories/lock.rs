@@ -216,3 +216,21 @@ fn two_names_of_one_ledger_have_one_lock() {
     assert!(shop.path("link.json").is_symlink(), "the link was replaced by a file");
     assert!(shop.run("2026-10-04T02:00:00Z").exits(0).mails().is_empty());
 }
+
+#[test]
+fn what_was_piped_into_a_run_that_found_the_lock_held_is_said_to_be_handed_in_again() {
+    let shop = shop_with_d3_due();
+    let holder = File::open(shop.path(LOCK)).unwrap();
+    fs2::FileExt::lock_exclusive(&holder).unwrap();
+    let event = r#"{"id":"e2","type":"checkout.completed","session":"cs_2","email":"b@example.com","paid_at":"2026-10-04T00:30:00Z"}"#;
+    let run = |how: &[&str]| {
+        shop.stepmail_reading(event, &[&["run", "--now", D3_DUE, "--events", "-"], how].concat())
+    };
+    let busy = run(&["--json"]).exits(75);
+    let told = busy.json()["stopped_early"].as_str().unwrap().to_owned();
+    assert!(told.contains("standard input") && told.contains("hand them in again"), "{told}");
+    run(&[]).exits(75).says("hand them in again");
+    run(&["-q"]).exits(75).says("hand them in again");
+    fs2::FileExt::unlock(&holder).unwrap();
+    assert!(run(&["--json"]).exits(0).mails().contains(&"pp:cs_2:d0 sent".to_owned()));
+}
