@@ -58,7 +58,7 @@ fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckRe
         }
     }
     templates(place, view.as_ref(), report);
-    spool(place, clock, report);
+    spool(place, view.as_ref(), clock, report);
     outbox(&place.outbox_dir, report);
     if let Some(view) = &view {
         last_run(view, now, report);
@@ -247,7 +247,7 @@ fn templates(place: &Place, view: Option<&View>, report: &mut CheckReport) {
 }
 
 /// Where other programs put events. A run says each time that it cannot read there, and ends with 65.
-fn spool(place: &Place, clock: &Clock, report: &mut CheckReport) {
+fn spool(place: &Place, view: Option<&View>, clock: &Clock, report: &mut CheckReport) {
     let Some(folder) = place.settings.spool() else {
         report.ok(Item::Spool, "none; events come by --events only");
         return;
@@ -263,8 +263,11 @@ fn spool(place: &Place, clock: &Clock, report: &mut CheckReport) {
         return cannot_write(report, Item::Spool, Exit::Damaged, &error);
     }
     // What a run would find there, and read where it lies.
+    let Some(view) = view else {
+        return report.ok(Item::Spool, format!("`{named}`; its files are not looked at without a ledger"));
+    };
     let mut seen = place.spools(vec![folder.clone()], Manner::Look);
-    seen.take(clock.machine());
+    seen.take(view.ledger.ledger_id.as_deref(), clock.machine());
     seen.admitted(&|_| false);
     let waiting = match seen.waiting().len() {
         0 => String::new(),

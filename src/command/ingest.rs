@@ -1,12 +1,14 @@
 //! `ingest`: purchases and stops only. What it has to tell is told by the next run.
 
+use std::path::Path;
+
 use crate::cli::Ingest;
 use crate::clock::Clock;
 use crate::domain::guard::guard;
 use crate::domain::matter::MatterKind;
 use crate::exit::Exit;
-use crate::report::Style;
 use crate::report::run::RunReport;
+use crate::report::{Style, complain};
 use crate::run::take_in_all;
 use crate::source::spool::Manner;
 use crate::source::{self, Reading};
@@ -21,7 +23,11 @@ pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock)
     let mut spools = place.spools(folders, Manner::Claim);
     let reading = if is_spool { Reading::default() } else { source::read(&asked.path, livemode)? };
     super::say_what_was_dropped(&reading, livemode);
-    let mut book = place.lock(asked.wait.seconds, clock, style)?;
+    let mut book = place.lock(asked.wait.seconds, clock, style).inspect_err(|_| {
+        if asked.path == Path::new("-") {
+            complain(&format!("stepmail: {}", super::PIPE_LOST));
+        }
+    })?;
     let seen = Seen::of(&book);
     seen.refuse_copy()?;
     if is_spool {

@@ -154,6 +154,9 @@ fn finish(book: LockedLedger, ran: Option<Timestamp>) -> Result<(), StoreError> 
 /// with every release.
 const RELEASED_UNIX: i64 = 1_796_083_200;
 
+/// A pipe cannot be read twice, and whoever wrote into it has no other way to know.
+const PIPE_LOST: &str = "the events from standard input were read and not taken in: hand them in again";
+
 /// What the guards know of a ledger besides what it holds.
 #[derive(Default)]
 struct Seen {

@@ -16,9 +16,6 @@ use crate::store::{LockedLedger, StoreError};
 
 use super::{Place, Seen};
 
-/// A pipe cannot be read twice, and whoever wrote into it has no other way to know.
-const PIPE_LOST: &str = "the events from standard input were read and not taken in: hand them in again";
-
 pub(super) fn run(
     asked: &cli::Run,
     global: &cli::Global,
@@ -92,7 +89,7 @@ fn attempt(
     } else {
         let mut book = place.lock(asked.wait, clock, style).inspect_err(|_| {
             if files.iter().any(|path| path == Path::new("-")) {
-                report.not_taken.push(PIPE_LOST.to_owned());
+                report.not_taken.push(super::PIPE_LOST.to_owned());
             }
         })?;
         let seen = Seen::of(&book);

@@ -6,9 +6,9 @@ use crate::source::Spools;
 
 /// Events that wait somewhere until a run comes for them.
 pub trait Feed {
-    /// Takes what is there. Called once, under the lock, after the guards have passed. `machine` is the machine's own
-    /// time.
-    fn take(&mut self, machine: Timestamp) -> Vec<Incoming>;
+    /// Takes what is there for this ledger. Called once, under the lock, after the guards have passed. `machine` is the
+    /// machine's own time; a hand-made ledger has no id before its first record.
+    fn take(&mut self, ledger_id: Option<&str>, machine: Timestamp) -> Vec<Incoming>;
 
     /// Called when all that [`Feed::take`] gave is durable in the ledger; not called where it could not be recorded.
     /// `forgotten` knows the names of people of whom nothing is to be kept (R17).
@@ -22,8 +22,8 @@ pub trait Feed {
 }
 
 impl Feed for Spools {
-    fn take(&mut self, machine: Timestamp) -> Vec<Incoming> {
-        self.take(machine)
+    fn take(&mut self, ledger_id: Option<&str>, machine: Timestamp) -> Vec<Incoming> {
+        self.take(ledger_id, machine)
     }
 
     fn admitted(&mut self, forgotten: &dyn Fn(&str) -> bool) {

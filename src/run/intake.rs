@@ -23,7 +23,7 @@ pub fn take_in_all(
     now: Timestamp,
     report: &mut RunReport,
 ) -> Result<(), StoreError> {
-    batch.extend(feed.take(clock.machine()));
+    batch.extend(feed.take(book.ledger().ledger_id.as_deref(), clock.machine()));
     report.waiting = feed.waiting();
     report.not_taken.extend(feed.told());
     take_in(book, batch, now, report)?;

@@ -36,6 +36,8 @@ pub const CLAIMED: &str = "claimed";
 pub const DONE: &str = "done";
 /// Files of which something could not be read; beside each lies its reason.
 pub const REJECTED: &str = "rejected";
+/// Says whose the spool is: two ledgers at one spool would each get some of the purchases.
+pub const OWNER: &str = ".ledger";
 /// What is added to the name of a rejected file to name its reason.
 pub const REASON: &str = ".reason";
 
@@ -212,12 +214,13 @@ impl Spools {
     /// Claims and reads every file: first those a dead run has claimed, then the others by name. To be called once, when
     /// nothing holds the run any more.
     ///
-    /// `machine` is the machine's own time; file times mean nothing in a pretended one.
-    pub fn take(&mut self, machine: Timestamp) -> Vec<Incoming> {
+    /// `machine` is the machine's own time; file times mean nothing in a pretended one. A spool that has given files to
+    /// another ledger gives none to this one.
+    pub fn take(&mut self, ledger_id: Option<&str>, machine: Timestamp) -> Vec<Incoming> {
         let mut incoming = Vec::new();
         for folder in std::mem::take(&mut self.folders) {
             let mut told = Told::default();
-            if let Err(trouble) = self.take_folder(&folder, machine, &mut incoming, &mut told) {
+            if let Err(trouble) = self.take_folder(&folder, ledger_id, machine, &mut incoming, &mut told) {
                 told.say(|| trouble);
             }
             self.told.extend(told.texts(&folder));
@@ -265,6 +268,7 @@ impl Spools {
     fn take_folder(
         &mut self,
         folder: &Path,
+        ledger_id: Option<&str>,
         machine: Timestamp,
         incoming: &mut Vec<Incoming>,
         told: &mut Told,
@@ -276,6 +280,7 @@ impl Spools {
                 folder.display()
             )
         })?;
+        owned_by(folder, ledger_id)?;
         let claimed = folder.join(CLAIMED);
         let before = match part(folder, CLAIMED).and_then(|path| list(&path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Listing::default(),
@@ -313,6 +318,7 @@ impl Spools {
                 path
             } else {
                 if !moved {
+                    own(folder, ledger_id).map_err(|error| no_part(folder, OWNER, &error.source))?;
                     make_part(folder, CLAIMED).map_err(|error| no_part(folder, CLAIMED, &error))?;
                     moved = true;
                 }
@@ -451,6 +457,33 @@ impl Told {
         }
         self.texts
     }
+}
+
+/// # Errors
+/// The spool is another ledger's; for people.
+fn owned_by(folder: &Path, ledger_id: Option<&str>) -> Result<(), String> {
+    let word = folder.join(OWNER);
+    match fs::read_to_string(&word) {
+        Ok(whose) if ledger_id == Some(whose.trim()) => return Ok(()),
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(no_part(folder, OWNER, &error)),
+    }
+    Err(format!(
+        "the spool `{}` belongs to another ledger, as `{OWNER}` in it says; nothing in it was taken in; name a spool of \
+         this ledger's own, or remove that file if the other ledger is gone",
+        folder.display()
+    ))
+}
+
+/// Makes the spool this ledger's, if it is nobody's.
+fn own(folder: &Path, ledger_id: Option<&str>) -> Result<(), FileError> {
+    let Some(id) = ledger_id else { return Ok(()) };
+    let word = folder.join(OWNER);
+    if word.exists() || !folder.is_dir() {
+        return Ok(());
+    }
+    disk::create(&word, format!("{id}\n").as_bytes(), disk::PRIVATE).map(drop)
 }
 
 fn is_part(name: &OsStr) -> bool {
@@ -761,13 +794,13 @@ mod tests {
         disk::leave_word(&folder.join("a"), "{\"id\":\"e1\",\"type\":\"x\"}\n").unwrap();
         let now = Timestamp::parse("2026-10-01T00:00:00Z").unwrap();
         let mut spools = Spools::new(vec![folder.clone()], &[], Manner::Claim, true);
-        assert_eq!(spools.take(now), [Incoming::Ignored]);
+        assert_eq!(spools.take(None, now), [Incoming::Ignored]);
         fs::remove_dir_all(&folder).unwrap();
         spools.admitted(&|_| false);
         assert!(!folder.exists());
         assert!(make_part(&folder, CLAIMED).is_err() && !folder.exists());
         let mut again = Spools::new(vec![folder], &[], Manner::Claim, true);
-        assert!(again.take(now).is_empty());
+        assert!(again.take(None, now).is_empty());
         assert!(again.told().concat().contains("make the folder"));
     }
 }

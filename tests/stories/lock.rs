@@ -231,6 +231,8 @@ fn what_was_piped_into_a_run_that_found_the_lock_held_is_said_to_be_handed_in_ag
     assert!(told.contains("standard input") && told.contains("hand them in again"), "{told}");
     run(&[]).exits(75).says("hand them in again");
     run(&["-q"]).exits(75).says("hand them in again");
+    let ingest = ["ingest", "-", "--wait", "0", "--now", D3_DUE];
+    shop.stepmail_reading("", &ingest).exits(75).says("hand them in again");
     fs2::FileExt::unlock(&holder).unwrap();
     assert!(run(&["--json"]).exits(0).mails().contains(&"pp:cs_2:d0 sent".to_owned()));
 }

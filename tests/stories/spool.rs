@@ -642,6 +642,28 @@ fn the_spool_that_nobody_named_need_not_be_there() {
 }
 
 #[test]
+fn a_spool_gives_no_purchase_of_one_shop_to_another() {
+    let shop = shop();
+    shop.write("other/ledger.json", shop.read("ledger.json"));
+    shop.run(SOON).exits(0);
+    put(&shop, "a.json", &(sale("cs_1") + "\n"));
+    assert_eq!(shop.run(SOON).exits(0).mails(), ["pp:cs_1:d0 sent"]);
+    // Tried out with another ledger and the shop's own settings.
+    put(&shop, "b.json", &(sale("cs_2") + "\n"));
+    let other = ["run", "--json", "--ledger", "other/ledger.json", "--now", LATER];
+    for more in [&["--dry-run"][..], &[]] {
+        let ran = shop.stepmail(&[&other[..], more].concat()).exits(65).says("belongs to another ledger");
+        assert!(ran.mails().is_empty(), "{}", ran.stdout);
+    }
+    shop.stepmail(&["ingest", "spool", "--ledger", "other/ledger.json", "--now", LATER]).exits(65);
+    assert_eq!(shop.run(LATER).exits(0).mails(), ["pp:cs_2:d0 sent"]);
+    // The shop is gone, and a new one takes its place.
+    fs::remove_file(shop.path("spool/.ledger")).unwrap();
+    put(&shop, "c.json", &(sale("cs_3") + "\n"));
+    assert_eq!(shop.stepmail(&other).exits(0).mails(), ["pp:cs_3:d0 sent"]);
+}
+
+#[test]
 fn the_folder_of_the_ledger_is_never_taken_for_a_spool() {
     let shop = shop();
     shop.buys("cs_1", "a@example.com", "2026-10-01T00:00:00Z");
