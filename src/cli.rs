@@ -79,8 +79,6 @@ pub enum Command {
     MarkStopped(Hand),
     /// Note that a buyer has started, so that d3 is not needed
     MarkStarted(Hand),
-    /// Go on with a ledger that is a copy, or older than one that was lost, or a trial that becomes real
-    Adopt(Adopt),
     /// Note that a purchase is a repurchase, or that a buyer bought before this ledger existed: d0 only
     MarkRepurchase(Hand),
     /// Note that a buyer has reached the goal; it changes no mail
@@ -89,6 +87,11 @@ pub enum Command {
     Resume(Resume),
     /// Say what became of mails whose result is unknown, and try rejected ones again
     Resolve(Resolve),
+    /// Go on with a ledger that is a copy, or older than one that was lost, or a trial that becomes real
+    ///
+    /// A run that finds a copy of the ledger, or a backup that was put back, sends nothing until this is said. Of a ledger
+    /// that is not the newest, whatever may have left meanwhile is closed as `unknown_result`, and `resolve` settles it.
+    Adopt(Adopt),
     /// Erase a buyer from everything stepmail keeps
     ///
     /// Address, name and mails go from the ledger, its journal and its backup, and from the outbox. What stays are keyed
@@ -196,9 +199,6 @@ pub struct Hand {
 }
 
 /// `adopt`
-///
-/// A run that finds a copy of the ledger, or a backup that was put back, sends nothing until this is said. Of a ledger
-/// that is not the newest, whatever may have left meanwhile is closed as `unknown_result`, and `resolve` settles it.
 #[derive(Debug, Args)]
 pub struct Adopt {
     /// No mail left after this copy was made: everything goes on where it stood
@@ -308,14 +308,26 @@ impl Cli {
     }
 }
 
-/// What begins like a key is one; only a message id stands in angle brackets.
+/// What begins like a key is one.
 fn sought(text: &str) -> Result<Sought, String> {
     if text.starts_with("pp:") {
         return text.parse::<IdempotencyKey>().map(Sought::Key).map_err(|error| error.to_string());
     }
-    let in_brackets = text.starts_with('<') && text.ends_with('>');
-    let whom = if in_brackets { None } else { Some(whom(text)?) };
-    Ok(Sought::Text { text: text.to_owned(), whom })
+    match whom(text) {
+        Ok(whom) => Ok(Sought::Text { text: text.to_owned(), whom: Some(whom) }),
+        // A message id need be no address: `abc@x`, or one in angle brackets.
+        Err(_) if looks_like_message_id(text) => Ok(Sought::Text { text: text.to_owned(), whom: None }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Something on both sides of one `@`, and no blanks.
+fn looks_like_message_id(text: &str) -> bool {
+    let is_plain = text.chars().all(|c| c.is_ascii_graphic());
+    let two = text
+        .split_once('@')
+        .is_some_and(|(id, domain)| !id.is_empty() && !domain.is_empty() && !domain.contains('@'));
+    is_plain && two
 }
 
 /// The key of a buyer's mail.

@@ -300,12 +300,9 @@ fn outbox(folder: &Path, report: &mut CheckReport) {
     }
 }
 
-/// The mark knows of every run, the ledger of those that had something to record.
 fn last_run(view: &View, now: Timestamp, report: &mut CheckReport) {
     let schedule = "is the schedule on? See \"Every hour\" in the README";
-    let by_ledger = view.ledger.last_run.as_ref().map(|run| run.at);
-    let last = view.mark.as_ref().and_then(|mark| mark.last_run_at).max(by_ledger);
-    match last {
+    match super::last_run(view) {
         None => report.warn(Item::LastRun, format!("never yet; {schedule}")),
         Some(at) if now - at > LATE => {
             report.warn(Item::LastRun, format!("{} ago, at {at}; {schedule}", now - at));

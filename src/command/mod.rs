@@ -142,6 +142,12 @@ impl Place {
     }
 }
 
+/// The mark knows of every run, the ledger of those that had something to record.
+fn last_run(view: &View) -> Option<Timestamp> {
+    let by_ledger = view.ledger.last_run.as_ref().map(|run| run.at);
+    view.mark.as_ref().and_then(|mark| mark.last_run_at).max(by_ledger)
+}
+
 /// Writes the sum of a command, and says what was odd about it. `ran` is the time of a run, none for other commands.
 fn finish(book: LockedLedger, ran: Option<Timestamp>) -> Result<(), StoreError> {
     for note in book.finish(ran)?.notes {

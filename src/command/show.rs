@@ -29,7 +29,8 @@ pub(super) fn show(asked: &Show, place: &Place, style: Style, clock: &Clock) -> 
     };
     match style {
         Style::Json => print_json(&report),
-        Style::Text | Style::Quiet => print(|out| report.write_text(out)),
+        Style::Text => print(|out| report.write_text(out)),
+        Style::Quiet => print(|out| report.write_quiet(out)),
     }
     Ok(Exit::Done)
 }

@@ -14,10 +14,12 @@ pub(super) fn status(asked: &Status, place: &Place, style: Style, clock: &Clock)
     let now = clock.now();
     let held = guard(&view.ledger, &Seen::in_view(&view).known(&place.transport, clock, false), now);
     let path = place.store()?.path().display().to_string();
-    let report = StatusReport::of(&view.ledger, &path, &place.policy, held, now, asked.all);
+    let report =
+        StatusReport::of(&view.ledger, &path, &place.policy, held, super::last_run(&view), now, asked.all);
     match style {
         Style::Json => print_json(&report),
-        Style::Text | Style::Quiet => print(|out| report.write_text(out)),
+        Style::Text => print(|out| report.write_text(out)),
+        Style::Quiet => print(|out| report.write_quiet(out)),
     }
     Ok(Exit::Done)
 }

@@ -23,6 +23,17 @@ pub fn next(buyer: &Buyer, policy: &Policy, now: Timestamp) -> Vec<String> {
     lines
 }
 
+/// What a purchase of somebody would do who is known by marks alone.
+fn nothing_bought(buyer: &Buyer) -> &'static str {
+    if buyer.stopped.is_some() {
+        "nothing bought yet; a purchase is closed as stopped"
+    } else if buyer.bought_before.is_some() {
+        "nothing bought yet; a purchase gets d0 only"
+    } else {
+        "nothing bought yet; a purchase starts its mails"
+    }
+}
+
 /// The first mail that may leave later.
 fn after(buyer: &Buyer, policy: &Policy, now: Timestamp) -> String {
     let mut first: Option<(Timestamp, String)> = None;
@@ -44,6 +55,7 @@ fn after(buyer: &Buyer, policy: &Policy, now: Timestamp) -> String {
         (_, true) => "the buyer is paused: nothing but d0 is sent until `stepmail resume`".to_owned(),
         (Some((at, what)), false) => format!("nothing is due; the next is {what}, from {at}"),
         (None, false) if waits => "nothing is due until d0 has been sent".to_owned(),
+        (None, false) if buyer.purchases.is_empty() => nothing_bought(buyer).to_owned(),
         (None, false) => "nothing more is to come".to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::domain::fact::Whom;
 use crate::domain::ids::{EventId, IdempotencyKey, SessionId};
-use crate::domain::ledger::{Buyer, Ledger, Purchase, StepState, Waiting};
+use crate::domain::ledger::{Buyer, Ledger, MarkKind, Purchase, StepState, Waiting};
 use crate::domain::matter::Matter;
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
@@ -156,11 +156,30 @@ impl ShowReport {
         for matter in &self.matters {
             writeln!(out, "\nfor you to know: {matter}")?;
         }
-        if self.purchases.iter().any(|purchase| !purchase.next.is_empty()) {
-            writeln!(out)?;
+        let bought = !self.purchases.is_empty();
+        if !bought || self.purchases.iter().any(|purchase| !purchase.next.is_empty()) {
+            if !self.next.is_empty() {
+                writeln!(out)?;
+            }
             for line in &self.next {
                 writeln!(out, "{line}")?;
             }
+        }
+        Ok(())
+    }
+
+    /// Writes what a person must see: what waits for their word.
+    ///
+    /// # Errors
+    /// The output is closed or full.
+    pub fn write_quiet(&self, out: &mut impl Write) -> io::Result<()> {
+        for line in self.purchases.iter().flat_map(|purchase| &purchase.next) {
+            if line.contains("stepmail resolve") {
+                writeln!(out, "{line}")?;
+            }
+        }
+        for matter in &self.matters {
+            writeln!(out, "{matter}")?;
         }
         Ok(())
     }
@@ -213,6 +232,10 @@ fn matter_line(matter: &Matter) -> String {
     format!("{}  {} ({told})", matter.at, matter.text)
 }
 
+fn because(reason: Option<&String>) -> String {
+    reason.map_or(String::new(), |reason| format!(": {reason}"))
+}
+
 /// What is known of sessions that are no purchases yet: checkouts that wait, stops and marks for the future.
 fn noted(ledger: &Ledger, whom: &Whom) -> Vec<String> {
     let is_theirs = |session: &SessionId| matches!(whom, Whom::Session(asked) if asked == session);
@@ -228,11 +251,25 @@ fn noted(ledger: &Ledger, whom: &Whom) -> Vec<String> {
     let stops = ledger.loose_stops.iter().filter_map(|stop| {
         let session = stop.session.as_ref().filter(|session| is_theirs(session))?;
         Some(match stop.lifted {
-            None => format!("{session} is stopped when it comes (noted {})", stop.at),
+            None => {
+                format!(
+                    "{session} is stopped when it comes (noted {}{})",
+                    stop.at,
+                    because(stop.reason.as_ref())
+                )
+            }
             Some(lifted) => format!("{session} had a stop (noted {}) that was lifted {lifted}", stop.at),
         })
     });
     let marks = ledger.loose_marks.iter().filter(|mark| is_theirs(&mark.session));
-    let marks = marks.map(|mark| format!("{} is marked when it comes (noted {})", mark.session, mark.at));
+    let marks = marks.map(|mark| {
+        let what = match mark.mark {
+            MarkKind::Stopped => "is stopped",
+            MarkKind::Started => "counts as started",
+            MarkKind::Repurchase => "counts as a repurchase",
+            MarkKind::Outcome => "counts as having reached the goal",
+        };
+        format!("{} {what} when it comes (noted {}{})", mark.session, mark.at, because(mark.reason.as_ref()))
+    });
     waiting.chain(stops).chain(marks).collect()
 }

@@ -72,17 +72,22 @@ struct MatterLine {
     id: String,
     at: Timestamp,
     told: bool,
+    /// Told, it asks for nothing more.
+    #[serde(skip)]
+    news: bool,
     text: String,
 }
 
 impl StatusReport {
-    /// Looks at a ledger at `now`; `held` are the guards that would hold a run, `all` lists settled purchases too.
+    /// Looks at a ledger at `now`; `held` are the guards that would hold a run, `all` lists settled purchases and old
+    /// news too.
     #[must_use]
     pub fn of(
         ledger: &Ledger,
         path: &str,
         policy: &Policy,
         held: Vec<Held>,
+        last_run: Option<Timestamp>,
         now: Timestamp,
         all: bool,
     ) -> Self {
@@ -105,14 +110,15 @@ impl StatusReport {
             ledger: path.to_owned(),
             now,
             go_live: ledger.go_live,
-            last_run: ledger.last_run.as_ref().map(|run| run.at),
+            last_run,
             buyers: ledger.buyers.len(),
             purchases: purchases.len(),
             not_listed: purchases.len() - listed.len(),
             listed,
             held: held.into_iter().map(|guard| guard.text).collect(),
             noted_for_the_future: ledger.loose_stops.iter().filter(|stop| stop.is_in_force()).count()
-                + ledger.loose_marks.len(),
+                + ledger.loose_marks.len()
+                + ledger.buyers.all().iter().filter(|buyer| buyer.purchases.is_empty()).count(),
             waiting: ledger
                 .waiting
                 .iter()
@@ -125,14 +131,32 @@ impl StatusReport {
             matters: ledger
                 .matters
                 .iter()
+                .filter(|matter| {
+                    all || matter.is_unsettled() || matter.notice.is_open() || now - matter.at < RECENT
+                })
                 .map(|matter| MatterLine {
                     id: matter.id(),
                     at: matter.at,
                     told: !matter.notice.is_open(),
+                    news: !matter.is_unsettled(),
                     text: matter.text.clone(),
                 })
                 .collect(),
         }
+    }
+
+    /// Writes what a person must see: what holds the next run, and what is not told or not settled.
+    ///
+    /// # Errors
+    /// The output is closed or full.
+    pub fn write_quiet(&self, out: &mut impl Write) -> io::Result<()> {
+        for guard in &self.held {
+            writeln!(out, "the next run is held: {guard}")?;
+        }
+        for matter in self.matters.iter().filter(|matter| !(matter.told && matter.news)) {
+            writeln!(out, "{}  {}", matter.at, matter.text)?;
+        }
+        Ok(())
     }
 
     /// Writes it for people.
@@ -154,7 +178,8 @@ impl StatusReport {
             purchase.write_text(out)?;
         }
         if self.not_listed > 0 {
-            writeln!(out, "\n{} settled purchases are not listed (--all lists them)", self.not_listed)?;
+            let settled = if self.not_listed == 1 { "purchase is" } else { "purchases are" };
+            writeln!(out, "\nsettled long ago: {} {settled} not listed (--all lists them)", self.not_listed)?;
         }
         if !self.waiting.is_empty() {
             writeln!(out, "\nnot purchases yet:")?;
@@ -171,7 +196,7 @@ impl StatusReport {
         if self.noted_for_the_future > 0 {
             writeln!(
                 out,
-                "\nstops and marks for purchases that are not known yet: {}",
+                "\nstops and marks of people and purchases that are not known yet: {}",
                 self.noted_for_the_future
             )?;
         }

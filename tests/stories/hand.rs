@@ -255,3 +255,53 @@ fn r16_an_outcome_is_noted_and_changes_no_mail_and_its_lack_is_unknown() {
         "all three are asked where they stand"
     );
 }
+
+#[test]
+fn who_looks_is_told_of_people_noted_for_the_future_and_of_a_run_that_had_nothing_to_do() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    let at = "2026-10-02T00:00:00Z";
+    shop.stepmail(&["mark-started", "new@example.com", "--now", at]).exits(1);
+    shop.stepmail(&["mark-repurchase", "cs_new", "--reason", "by phone", "--now", at]).exits(1);
+    let see = |args: &[&str]| shop.stepmail(&[args, &["--now", "2026-10-03T01:00:00Z"]].concat()).exits(0);
+    see(&["show", "cs_new"]).says("cs_new counts as a repurchase when it comes").says(": by phone)");
+    see(&["show", "new@example.com"]).says("nothing bought yet; a purchase starts its mails");
+    see(&["status"]).says("people and purchases that are not known yet: 2");
+    shop.stepmail(&["mark-stopped", "new@example.com", "--now", at]).exits(1);
+    see(&["show", "new@example.com"]).says("a purchase is closed as stopped");
+    // Nothing to record: only the mark knows of this run.
+    shop.run("2026-10-02T03:00:00Z").exits(0);
+    let before = shop.read("ledger.json");
+    shop.run("2026-10-02T04:00:00Z").exits(0);
+    assert_eq!(shop.read("ledger.json"), before, "the story needs a run that recorded nothing");
+    see(&["status"]).says("last run 2026-10-02T04:00:00Z");
+    // A message id that is no address is looked for.
+    shop.stepmail(&["show", "abc@x", "--now", at]).exits(1).says("abc@x is not in");
+}
+
+#[test]
+fn with_q_who_looks_sees_only_what_waits_for_a_person_and_old_news_is_left_out() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW).event("{broken");
+    shop.run("2026-10-01T01:00:00Z").exits(1);
+    let see = |now: &str, args: &[&str]| shop.stepmail(&[args, &["--now", now]].concat()).exits(0).stdout;
+    let (soon, late) = ("2026-10-01T02:00:00Z", "2026-11-10T00:00:00Z");
+    assert!(see(soon, &["status"]).contains("for you to know"));
+    for quiet in [&["status", "-q"][..], &["show", "cs_1", "-q"]] {
+        assert_eq!(see(soon, quiet), "", "{quiet:?}");
+    }
+    assert!(!see(late, &["status"]).contains("for you to know"), "told, and forty days old");
+    assert!(see(late, &["status", "--all"]).contains("for you to know"));
+    shop.edit(|ledger| {
+        ledger["buyers"][0]["purchases"][0]["steps"]["d3"] =
+            json!({ "state": "closed", "at": "2026-10-05T00:00:00Z", "reason": "unknown_result" });
+        let mut unknown = ledger["matters"][0].clone();
+        unknown["kind"] = "unknown_result".into();
+        unknown["subject"] = "cs_1.d3".into();
+        unknown["text"] = "nobody knows".into();
+        ledger["matters"].as_array_mut().unwrap().push(unknown);
+    });
+    assert!(see(late, &["status", "-q"]).contains("nobody knows"), "unsettled, however old");
+    assert!(see(late, &["show", "cs_1", "-q"]).contains("stepmail resolve pp:cs_1:d3"));
+}
