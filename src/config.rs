@@ -181,7 +181,7 @@ impl Settings {
             let key = key.map_or(String::new(), |key| format!(" `{}`", key.trim()));
             ConfigError {
                 place: Some(line.map_or(format!("`{name}`"), |line| format!("`{name}` line {line}"))),
-                why: format!("{}{key}", error.message()),
+                why: format!("{}{key}", without_value(error.message())),
             }
         })?;
         Self::check(file, home, &|why| ConfigError { place: Some(format!("`{name}`")), why })
@@ -317,6 +317,15 @@ impl Settings {
     #[must_use]
     pub fn ledger(&self) -> PathBuf {
         self.home.join("ledger.json")
+    }
+}
+
+/// The parser repeats a value of the wrong type, and that may be a key in the wrong place (C070):
+/// `invalid type: string "re_…", expected a boolean`.
+fn without_value(message: &str) -> String {
+    match (message.find(" \""), message.rfind("\", expected")) {
+        (Some(start), Some(end)) if start < end => format!("{}{}", &message[..start], &message[end + 1..]),
+        _ => message.to_owned(),
     }
 }
 

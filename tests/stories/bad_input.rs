@@ -826,6 +826,11 @@ fn c071_however_much_is_said_no_whole_address_is() {
         &["run", "-vv", "--json", "--events", "events.jsonl"],
         &["ingest", "-vv", "events.jsonl"],
         &["status", "-vv", "--all"],
+        &["check", "-vv"],
+        &["mark-started", "-vv", "cs_2"],
+        &["resolve", "-vv", "pp:cs_1:d7", "--not-sent"],
+        &["resume", "-vv", "cs_1", "--json"],
+        &["adopt", "-vv", "--outbox", "keep"],
     ] {
         let ran = shop.stepmail(&[args, &["--now", D3_DUE]].concat()).hides_addresses();
         assert!(ran.code == 0 || ran.code == 1, "{args:?}: {} {}", ran.code, ran.stderr);
@@ -837,6 +842,52 @@ fn c071_however_much_is_said_no_whole_address_is() {
         for name in ["hanako", "taro", "jiro", "saburo", "shiro"] {
             assert!(!text.to_lowercase().contains(&format!("{name}@")), "{text}");
         }
+    }
+}
+
+#[test]
+fn c070_no_key_is_ever_printed_or_written_whatever_fails() {
+    const KEY: &str = "re_5entinel_0123456789";
+    let shop = shop_with_d3_due();
+    shop.write("credentials/resend_api_key", format!("{KEY}\n"));
+    shop.event("{broken");
+    let ran = |args: &[&str]| {
+        let mut command = shop.command(&[args, &["-vv", "--now", D3_DUE]].concat());
+        command.env("RESEND_API_KEY", KEY).env("STRIPE_API_KEY", KEY);
+        command.env("CREDENTIALS_DIRECTORY", shop.path("credentials"));
+        let ran = Ran::of(&command.output().unwrap());
+        for said in [&ran.stdout, &ran.stderr] {
+            assert!(!said.contains("5entinel"), "{args:?} printed the key: {said}");
+        }
+        ran
+    };
+    for args in [
+        &["run", "--dry-run"][..],
+        &["run", "--events", "events.jsonl"],
+        &["status"],
+        &["show", "cs_1"],
+        &["check"],
+        &["mark-stopped", "cs_1"],
+        &["forget", "cs_1"],
+        &["adopt", "--newest"],
+    ] {
+        ran(args);
+    }
+    // A key in a place that this version does not know, and settings that are broken in its very line.
+    for settings in [
+        format!("[resend]\napi_key = \"{KEY}\""),
+        format!("[mail]\nfrom = {KEY}"),
+        format!("[stripe]\nlivemode = \"{KEY}\""),
+    ] {
+        shop.write("stepmail.toml", &settings);
+        for args in [&["run"][..], &["check"], &["status"], &["mark-stopped", "cs_1"]] {
+            ran(args).exits(78);
+        }
+    }
+    for (path, content) in shop.everything() {
+        let mine = path.starts_with(shop.path("credentials")) || path == shop.path("stepmail.toml");
+        let text = String::from_utf8_lossy(&content).into_owned();
+        assert!(mine || !text.contains("5entinel"), "the key stands in {}", path.display());
     }
 }
 

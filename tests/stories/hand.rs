@@ -305,3 +305,19 @@ fn with_q_who_looks_sees_only_what_waits_for_a_person_and_old_news_is_left_out()
     assert!(see(late, &["status", "-q"]).contains("nobody knows"), "unsettled, however old");
     assert!(see(late, &["show", "cs_1", "-q"]).contains("stepmail resolve pp:cs_1:d3"));
 }
+
+#[test]
+fn c019_who_opts_out_by_address_after_the_second_mail_gets_none_of_the_others() {
+    let shop = Shop::new();
+    shop.buys("cs_1", "a@example.com", NOW).buys("cs_2", "b@example.com", NOW);
+    shop.run("2026-10-01T01:00:00Z").exits(0);
+    shop.run("2026-10-04T01:00:00Z").exits(0);
+    shop.event(r#"{"id":"evt_no","type":"stop","email":"A@Example.com","reason":"unsubscribed","at":"2026-10-05T00:00:00Z"}"#);
+    let ran = shop.run("2026-10-08T01:00:00Z").exits(0);
+    assert_eq!(
+        (ran.mails(), ran.closed()),
+        (vec!["pp:cs_2:d7 sent".into()], vec!["cs_1 d7 stopped".into(), "cs_1 d14 stopped".into()])
+    );
+    shop.stepmail(&["show", "cs_1", "--now", "2026-10-08T02:00:00Z"]).exits(0).says("unsubscribed");
+    assert_eq!(shop.run("2026-10-15T01:00:00Z").exits(0).mails(), ["pp:cs_2:d14 sent"]);
+}

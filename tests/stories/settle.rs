@@ -343,7 +343,12 @@ fn shop_with_everything() -> Shop {
     shop
 }
 
-const EACH: [&[&str]; 5] = [
+const EACH: [&[&str]; 10] = [
+    &["mark-stopped", "cs_3"],
+    &["mark-started", "cs_3"],
+    &["mark-repurchase", "cs_3"],
+    &["adopt", "--outbox", "keep"],
+    &["forget", "a@example.com"],
     &["resume", "a@example.com"],
     &["mark-outcome", "cs_1"],
     &["resolve", "pp:cs_2:d3", "--sent", "re_1"],
