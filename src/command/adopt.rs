@@ -90,10 +90,7 @@ fn write(mut book: LockedLedger, facts: &[Fact], accepted: Option<Timestamp>) ->
         book.lower_mark(now);
     }
     book.adopt(facts)?;
-    for note in book.finish(None)?.notes {
-        tracing::warn!("{note}");
-    }
-    Ok(())
+    Ok(super::finish(book, None)?)
 }
 
 impl From<cli::Trial> for Trial {

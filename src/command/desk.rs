@@ -90,12 +90,10 @@ impl Desk {
 
     /// Writes the new version of the ledger and lets the lock go.
     pub(super) fn finish(self) -> Result<(), StoreError> {
-        if let Hold::Locked(book) = self.book {
-            for note in book.finish(None)?.notes {
-                tracing::warn!("{note}");
-            }
+        match self.book {
+            Hold::Locked(book) => super::finish(*book, None),
+            Hold::Dry(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Whose a session is.

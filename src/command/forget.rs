@@ -50,9 +50,7 @@ pub(super) fn forget(asked: &Forget, place: &Place, style: Style, clock: &Clock)
         let swept = sweep(place, book.ledger(), forgot.as_ref(), false);
         answer.changed = has_changed(forgot.as_ref(), &swept);
         tell(&mut answer, &asked.who, &book.ledger().forgotten, forgot, &swept);
-        for note in book.finish(None)?.notes {
-            tracing::warn!("{note}");
-        }
+        super::finish(book, None)?;
     }
     answer.print(style);
     Ok(answer.exit)
