@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::Checkout;
-use super::forgotten::KeyedHash;
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
+use super::keyed::KeyedHash;
 use super::ledger::{
     Allowed, Attempt, CloseReason, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind,
     OUTBOX, Purchase, Refs, Refusals, StepState, Waiting, absent,

@@ -6,11 +6,13 @@
 pub mod admit;
 pub mod adopt;
 pub mod decide;
+pub mod erase;
 pub mod event;
 pub mod fact;
 pub mod forgotten;
 pub mod guard;
 pub mod ids;
+pub mod keyed;
 pub mod ledger;
 pub mod matter;
 pub mod outcome;

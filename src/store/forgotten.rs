@@ -16,8 +16,10 @@ use super::mark::{file_name, nothing_there, write_json};
 use super::place::Place;
 use super::read;
 use crate::disk::{self, FileError, Naming};
+use crate::domain::erase::Theirs;
 use crate::domain::fact::Whom;
-use crate::domain::forgotten::{Key, Person, Theirs, check};
+use crate::domain::forgotten::{Person, check};
+use crate::domain::keyed::Key;
 use crate::domain::ledger::Ledger;
 
 const VERSION: u32 = 1;

@@ -63,8 +63,9 @@ use read::{Base, Snapshot};
 
 use crate::clock::Clock;
 use crate::disk::{self, Naming};
+use crate::domain::erase::{Erased, Theirs};
 use crate::domain::fact::{Fact, Whom, apply};
-use crate::domain::forgotten::{Erased, Key, Theirs};
+use crate::domain::keyed::Key;
 use crate::domain::ledger::Ledger;
 use crate::domain::time::Timestamp;
 

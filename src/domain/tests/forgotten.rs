@@ -1,7 +1,9 @@
 //! R17: what is left of the forgotten, and what it is good for.
 
 use super::*;
-use crate::domain::forgotten::{Forgotten, Key, Theirs, WrongKey};
+use crate::domain::erase::Theirs;
+use crate::domain::forgotten::{Forgotten, WrongKey};
+use crate::domain::keyed::Key;
 use crate::domain::ledger::LooseStop;
 use crate::domain::matter::{Matter, MatterKind};
 
