@@ -98,6 +98,19 @@ impl Clock {
         running
     }
 
+    /// Lets time pass. In tests nobody waits for it.
+    pub fn sleep(&self, span: Duration) {
+        #[cfg(not(test))]
+        std::thread::sleep(span);
+        #[cfg(test)]
+        self.shift_running(span.as_secs() + u64::from(span.subsec_nanos() > 0));
+    }
+
+    /// Lets another process work for a moment, before it is looked at again.
+    pub fn wait_a_little(&self) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
     /// Puts the machine's clock forward or back.
     #[cfg(test)]
     pub(crate) fn shift_machine(&self, seconds: i64) {
