@@ -213,6 +213,7 @@ impl Seen {
             former: self.former.as_deref(),
             real: transport.name() != OUTBOX,
             released: (!clock.is_fixed()).then(released).flatten(),
+            service: None,
             clock_accepted,
         }
     }

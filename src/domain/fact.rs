@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::event::Checkout;
+use super::fate::Fate;
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
 use super::keyed::KeyedHash;
 use super::ledger::{
@@ -144,6 +145,22 @@ pub enum Fact {
         /// The transport.
         via: String,
     },
+    /// R13: the mail service told what became of a mail it took.
+    Fated {
+        /// Which mail.
+        key: IdempotencyKey,
+        /// What, and when it was read.
+        fate: Fate,
+    },
+    /// R15: a matter is told in the mail of another one, whose notice is being sent.
+    Gathered {
+        /// Its kind.
+        kind: MatterKind,
+        /// Its subject.
+        subject: String,
+        /// The id of the matter in whose mail it is told.
+        with: String,
+    },
     /// R7: a hand lifted the stop of whom it names; of a buyer the pause too.
     Resumed {
         /// Whom it concerns.
@@ -232,6 +249,27 @@ pub enum Fact {
     },
 }
 
+impl Fact {
+    /// The mail whose state it moves on, if it is a fact of one mail.
+    #[must_use]
+    pub fn key(&self) -> Option<&IdempotencyKey> {
+        match self {
+            Self::Closed { key, .. }
+            | Self::Planned { key, .. }
+            | Self::Unknown { key, .. }
+            | Self::NotSent { key }
+            | Self::Refused { key, .. }
+            | Self::MayHaveLeft { key, .. }
+            | Self::TrialUndone { key }
+            | Self::Reopened { key }
+            | Self::FoundUnsent { key, .. }
+            | Self::Fated { key, .. }
+            | Self::Sent { key, .. } => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// Whom a flag concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -282,7 +320,19 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
                 ledger.matters.push((**matter).clone());
             }
         }
-        Fact::MatterOver { kind, subject } => ledger.matters.retain(|matter| !matter.is(*kind, subject)),
+        Fact::MatterOver { kind, subject } => {
+            let gone = ledger.matter(*kind, subject).map(Matter::id);
+            ledger.matters.retain(|matter| !matter.is(*kind, subject));
+            if let Some(id) = gone {
+                told_apart(ledger, &id);
+            }
+        }
+        Fact::Gathered { kind, subject, with } => {
+            let matter = ledger.matters.iter_mut().find(|matter| matter.is(*kind, subject));
+            if let Some(matter) = matter.filter(|matter| matter.notice.is_open()) {
+                matter.told_with = Some(with.clone());
+            }
+        }
         Fact::Allowed { at, mails } => ledger.allowed = Some(Allowed { at: *at, mails: *mails }),
         Fact::ClockAccepted { now } => lower_times(ledger, *now),
         Fact::Ran { at, installation, path } => {
@@ -306,7 +356,13 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
         | Fact::TrialUndone { key }
         | Fact::Reopened { key }
         | Fact::FoundUnsent { key, .. }
-        | Fact::Sent { key, .. } => advance(state_mut(ledger, key)?, fact),
+        | Fact::Fated { key, .. }
+        | Fact::Sent { key, .. } => {
+            advance(state_mut(ledger, key)?, fact);
+            if let IdempotencyKey::Notice(id) = key {
+                share(ledger, id);
+            }
+        }
     }
     Ok(())
 }
@@ -314,9 +370,11 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
 /// Moves one mail's state on. `sent` is final: nothing that is recorded later makes a mail unsent, but for one that
 /// never left the machine.
 fn advance(state: &mut StepState, fact: &Fact) {
-    if let StepState::Sent { via, .. } = state {
-        if via == OUTBOX && matches!(fact, Fact::TrialUndone { .. }) {
-            *state = StepState::pending();
+    if let StepState::Sent { via, fate, .. } = state {
+        match fact {
+            Fact::TrialUndone { .. } if via == OUTBOX => *state = StepState::pending(),
+            Fact::Fated { fate: told, .. } => *fate = Some(*told),
+            _ => {}
         }
         return;
     }
@@ -332,7 +390,8 @@ fn advance(state: &mut StepState, fact: &Fact) {
             };
         }
         Fact::Sent { at, message_id, via, .. } => {
-            *state = StepState::Sent { at: *at, message_id: message_id.clone(), via: via.clone() };
+            let (message_id, via) = (message_id.clone(), via.clone());
+            *state = StepState::Sent { at: *at, message_id, via, fate: None };
         }
         Fact::Closed { at, reason, .. } => {
             let attempt = match state {
@@ -412,6 +471,32 @@ fn state_mut<'a>(ledger: &'a mut Ledger, key: &IdempotencyKey) -> Result<&'a mut
             .find(|matter| matter.id() == *id)
             .map(|matter| &mut matter.notice)
             .ok_or_else(|| Unfit { about: format!("matter {id}") }),
+    }
+}
+
+/// R15: what became of a notice became of every matter that was told in it. One that did not leave leaves them to be
+/// gathered anew.
+fn share(ledger: &mut Ledger, id: &str) {
+    let Some(notice) = ledger.matters.iter().find(|matter| matter.id() == id).map(|m| m.notice.clone())
+    else {
+        return;
+    };
+    match notice {
+        StepState::Planned { .. } => {}
+        StepState::Pending { .. } => told_apart(ledger, id),
+        StepState::Sent { .. } | StepState::Closed { .. } => {
+            for matter in ledger.matters.iter_mut().filter(|matter| matter.told_with.as_deref() == Some(id)) {
+                matter.notice = notice.clone();
+                matter.told_with = None;
+            }
+        }
+    }
+}
+
+/// The matters that were to be told in that one's mail wait for another.
+fn told_apart(ledger: &mut Ledger, id: &str) {
+    for matter in ledger.matters.iter_mut().filter(|matter| matter.told_with.as_deref() == Some(id)) {
+        matter.told_with = None;
     }
 }
 

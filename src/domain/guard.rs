@@ -9,6 +9,8 @@ use super::time::{Seconds, Timestamp};
 
 /// How far a clock may lie behind a recorded time: two readings of one clock, corrected in between.
 const BEHIND_MAX: Seconds = Seconds::minutes(5);
+/// How far a clock may lie from a service's.
+const APART_MAX: Seconds = Seconds::minutes(10);
 /// A longer pause than this is more likely a wrong clock than a holiday.
 const PAUSE_MAX: Seconds = Seconds::days(45);
 
@@ -27,8 +29,33 @@ pub struct Known<'a> {
     pub real: bool,
     /// The day this program was released; none where `--now` sets the clock.
     pub released: Option<Timestamp>,
+    /// A service's clock, where one was asked in this run.
+    pub service: Option<ServiceClock>,
     /// Whether a human accepted the clock for this run.
     pub clock_accepted: bool,
+}
+
+/// A service's `Date`, beside ours at that moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceClock {
+    /// What the service's clock said.
+    pub said: Timestamp,
+    /// What ours said.
+    pub ours: Timestamp,
+}
+
+impl ServiceClock {
+    /// Whether the two tell the same time.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.apart().is_none()
+    }
+
+    /// How far the two lie apart, if that is too far.
+    fn apart(&self) -> Option<Seconds> {
+        let apart = Seconds((self.said - self.ours).0.abs());
+        (apart > APART_MAX).then_some(apart)
+    }
 }
 
 /// What the mark says.
@@ -131,6 +158,16 @@ fn clock(ledger: &Ledger, known: &Known<'_>, now: Timestamp) -> Option<Held> {
             ),
         });
     }
+    if let Some(service) = &known.service {
+        return service.apart().map(|apart| Held {
+            kind: if service.ours > service.said { MatterKind::ClockAhead } else { MatterKind::ClockBehind },
+            text: format!(
+                "the clock says {}, and the mail service's says {}: {apart} apart; by a wrong clock mails would be closed \
+                 or sent at the wrong time, so nothing is; set the clock",
+                service.ours, service.said
+            ),
+        });
+    }
     let last_run = ledger.last_run.as_ref().map(|run| run.at).max(mark_run)?;
     (now - last_run > PAUSE_MAX).then(|| Held {
         kind: MatterKind::ClockAhead,
@@ -222,6 +259,25 @@ mod tests {
         assert_eq!(kinds(&ledger, &mark, "2026-12-10T00:00:00Z"), []);
         let accepted = Known { clock_accepted: true, ..known() };
         assert_eq!(kinds(&ledger, &accepted, "2027-11-15T00:00:01Z"), []);
+    }
+
+    #[test]
+    fn r12_a_service_that_says_another_time_holds_the_run_and_one_that_agrees_explains_a_pause() {
+        let now = "2026-12-10T00:00:00Z";
+        let service = |said: &str| Known {
+            service: Some(ServiceClock { said: time(said), ours: time(now) }),
+            ..known()
+        };
+        let recent = ledger("2026-12-09T00:00:00Z", "here");
+        assert_eq!(kinds(&recent, &service("2026-12-10T00:10:00Z"), now), []);
+        assert_eq!(kinds(&recent, &service("2026-12-09T23:50:00Z"), now), []);
+        assert_eq!(kinds(&recent, &service("2026-12-10T00:10:01Z"), now), [MatterKind::ClockBehind]);
+        assert_eq!(kinds(&recent, &service("2026-12-09T23:49:59Z"), now), [MatterKind::ClockAhead]);
+        let accepted = Known { clock_accepted: true, ..service("2026-12-01T00:00:00Z") };
+        assert_eq!(kinds(&recent, &accepted, now), []);
+        let long_ago = ledger("2026-10-01T00:00:00Z", "here");
+        assert_eq!(kinds(&long_ago, &known(), now), [MatterKind::ClockAhead]);
+        assert_eq!(kinds(&long_ago, &service(now), now), []);
     }
 
     #[test]

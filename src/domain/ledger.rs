@@ -10,6 +10,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::event::{Amount, Checkout};
+use super::fate::Fate;
 use super::forgotten::Forgotten;
 use super::ids::{Address, BuyerId, EventId, SessionId, Step};
 use super::matter::{Matter, MatterKind};
@@ -19,6 +20,8 @@ use super::time::Timestamp;
 pub const FORMAT: &str = "stepmail-ledger";
 /// What the outbox calls itself where a mail is recorded as sent: no buyer has it.
 pub const OUTBOX: &str = "outbox";
+/// The transport of an attempt that nobody knows of.
+const OF_A_GAP: &str = "unknown";
 /// The version this program reads and writes.
 pub const VERSION: u32 = 1;
 
@@ -338,6 +341,9 @@ pub enum StepState {
         message_id: String,
         /// The transport.
         via: String,
+        /// R13: what became of it then, as far as the service told.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        fate: Option<Fate>,
     },
     /// Will never be sent, or nobody knows whether it was.
     Closed {
@@ -450,7 +456,13 @@ impl Attempt {
     /// R12: of a mail that may have left in a time nobody knows of; the spacing counts from its end.
     #[must_use]
     pub fn within(gap: &Gap) -> Self {
-        Self { first_at: gap.since, last_at: gap.until, via: "unknown".to_owned(), subject: String::new() }
+        Self { first_at: gap.since, last_at: gap.until, via: OF_A_GAP.to_owned(), subject: String::new() }
+    }
+
+    /// Whether nothing is known of it but the time in which it may have been.
+    #[must_use]
+    pub fn is_of_a_gap(&self) -> bool {
+        self.via == OF_A_GAP
     }
 }
 
@@ -855,7 +867,7 @@ impl StepState {
         match self {
             Self::Pending { refused } => refused.as_ref().map(|refused| refused.at),
             Self::Planned { at, last_unknown_at, .. } => Some(*at).max(*last_unknown_at),
-            Self::Sent { at, .. } => Some(*at),
+            Self::Sent { at, fate, .. } => Some(*at).max(fate.as_ref().map(|fate| fate.at)),
             Self::Closed { at, attempt, .. } => {
                 Some(*at).max(attempt.as_ref().map(|attempt| attempt.last_at))
             }
@@ -878,7 +890,12 @@ impl StepState {
                     lower(&mut refused.at);
                 }
             }
-            Self::Sent { at, .. } => lower(at),
+            Self::Sent { at, fate, .. } => {
+                lower(at);
+                if let Some(fate) = fate {
+                    lower(&mut fate.at);
+                }
+            }
             Self::Closed { at, attempt, .. } => {
                 lower(at);
                 if let Some(attempt) = attempt {

@@ -27,6 +27,9 @@ pub struct Matter {
     pub text: String,
     /// R15: the notice is a mail with a state of its own.
     pub notice: StepState,
+    /// R15: the matter in whose notice this one is told, while that is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_with: Option<String>,
 }
 
 /// The kinds of matters.
@@ -77,6 +80,12 @@ pub enum MatterKind {
     Adopted,
     /// R12: the mail service is real, and the ledger has mails that only the outbox took.
     Trial,
+    /// R13: the buyer's mail server refused a mail for good.
+    Bounced,
+    /// R13: the buyer called a mail spam.
+    Complained,
+    /// R13: the mail service took a d0 and did not send it.
+    NotDelivered,
 }
 
 impl MatterKind {
@@ -106,6 +115,9 @@ impl MatterKind {
             Self::NoMark => "no_mark",
             Self::Adopted => "adopted",
             Self::Trial => "trial",
+            Self::Bounced => "bounced",
+            Self::Complained => "complained",
+            Self::NotDelivered => "not_delivered",
         }
     }
 }
@@ -121,7 +133,8 @@ impl Matter {
         text: String,
     ) -> Self {
         let text = without_addresses(text);
-        Self { kind, subject: subject_text(subject), at, session, text, notice: StepState::pending() }
+        let (subject, notice) = (subject_text(subject), StepState::pending());
+        Self { kind, subject, at, session, text, notice, told_with: None }
     }
 
     /// R9: a step was closed, and nobody knows whether its mail left.
@@ -179,7 +192,10 @@ impl Matter {
             | MatterKind::PaidAhead
             | MatterKind::PartialRefund
             | MatterKind::UnlinkedStop
-            | MatterKind::StoppedBuyer => false,
+            | MatterKind::StoppedBuyer
+            | MatterKind::Bounced
+            | MatterKind::Complained
+            | MatterKind::NotDelivered => false,
         }
     }
 

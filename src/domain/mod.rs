@@ -9,6 +9,7 @@ pub mod decide;
 pub mod erase;
 pub mod event;
 pub mod fact;
+pub mod fate;
 pub mod forgotten;
 pub mod guard;
 pub mod ids;
@@ -19,6 +20,7 @@ pub mod outcome;
 pub mod policy;
 pub mod settle;
 pub mod time;
+pub mod truth;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,6 @@
-//! R9: what a mail service's answer means, and what follows from it.
+//! R9: what a mail service's answer means, and what follows from it. No service is named here.
+
+use std::time::Duration;
 
 use super::fact::Fact;
 use super::ids::IdempotencyKey;
@@ -35,12 +37,22 @@ pub enum Outcome {
     Unknown {
         /// What happened, without personal data.
         reason: String,
+        /// The service says that the first try of this key is still being worked on.
+        in_progress: bool,
     },
     /// The key is known to the service with another content: an earlier body was taken.
     Conflict {
         /// The service's reason, without personal data.
         reason: String,
     },
+}
+
+impl Outcome {
+    /// The mail may have left, and nothing more is known.
+    #[must_use]
+    pub fn unknown(reason: impl Into<String>) -> Self {
+        Self::Unknown { reason: reason.into(), in_progress: false }
+    }
 }
 
 /// How often the same content may be refused before its step is closed.
@@ -140,9 +152,41 @@ pub struct Streak {
     refusal: Option<(String, u32)>,
 }
 
+/// A service that asks for a longer pause than this ends the sending of a run; the next hour comes soon enough.
+pub const PAUSE_MAX: Seconds = Seconds(60);
+/// How long to wait before each further try within a run.
+const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+
+/// The short tries of one mail within a run, always with the same key and the same bytes.
+#[derive(Debug, Default)]
+pub struct Retries(usize);
+
+impl Retries {
+    /// How long to wait before the mail is tried again in this run; none where its outcome is to be settled. Only two
+    /// answers promise something within seconds: "later", of which nothing left, and "the first try is still being
+    /// worked on". `jitter` lies between 0 and 1, so that two programs that were refused together do not come back
+    /// together.
+    pub fn after(&mut self, outcome: &Outcome, jitter: f64) -> Option<Duration> {
+        let plain = *PAUSES.get(self.0)?;
+        let pause = match outcome {
+            Outcome::NotSent { retry_after: Some(asked), .. } if *asked > PAUSE_MAX => return None,
+            Outcome::NotSent { retry_after: Some(asked), .. } => {
+                Duration::from_secs(asked.0.max(0).unsigned_abs()) + plain.mul_f64(jitter / 2.0)
+            }
+            Outcome::NotSent { .. } => plain.mul_f64(0.5 + jitter),
+            Outcome::Unknown { in_progress: true, .. } => plain + plain.mul_f64(jitter / 2.0),
+            _ => return None,
+        };
+        self.0 += 1;
+        Some(pause)
+    }
+}
+
 /// Why a run stops sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StopSending {
+    /// The mail service asks for a pause that is too long to wait for.
+    Wait(Seconds),
     /// The mail service refuses the account, in these words.
     Account(String),
     /// Five unknown or network outcomes in a row; the last one's reason.
@@ -153,8 +197,13 @@ impl Streak {
     /// Takes an outcome, and returns it as it is to be treated: the third equal refusal running is about the account.
     pub fn see(&mut self, outcome: Outcome) -> (Outcome, Option<StopSending>) {
         match &outcome {
-            Outcome::Unknown { reason } | Outcome::NotSent { reason, .. } => {
+            Outcome::Unknown { reason, .. } | Outcome::NotSent { reason, .. } => {
                 self.troubles += 1;
+                if let Outcome::NotSent { retry_after: Some(asked), .. } = outcome
+                    && asked > PAUSE_MAX
+                {
+                    return (outcome, Some(StopSending::Wait(asked)));
+                }
                 let stop = (self.troubles >= TROUBLES_MAX).then(|| StopSending::Trouble(reason.clone()));
                 return (outcome, stop);
             }
@@ -236,7 +285,7 @@ mod tests {
             Outcome::NotSent { reason: reason(), retry_after: None },
             Outcome::RefusedMail { reason: reason() },
             Outcome::RefusedAccount { reason: reason() },
-            Outcome::Unknown { reason: reason() },
+            Outcome::unknown(reason()),
             Outcome::Conflict { reason: reason() },
         ];
         // Per outcome: on a fresh plan; once an attempt may have arrived.
@@ -283,7 +332,7 @@ mod tests {
     #[test]
     fn r9_a_service_without_keys_gets_one_try() {
         let key = IdempotencyKey::Step("cs_1".parse().unwrap(), Step::D3);
-        let lost = Outcome::Unknown { reason: "lost".into() };
+        let lost = Outcome::unknown("lost");
         let settled = settle(
             &key,
             &plan(false, 0),
@@ -296,8 +345,42 @@ mod tests {
     }
 
     #[test]
+    fn r9_c047_only_what_promises_something_within_seconds_is_tried_again_in_the_same_run() {
+        let later =
+            |after: Option<i64>| Outcome::NotSent { reason: "429".into(), retry_after: after.map(Seconds) };
+        let waits = |outcome: &Outcome, jitter: f64| {
+            let mut retries = Retries::default();
+            let pauses = std::iter::from_fn(|| retries.after(outcome, jitter));
+            pauses.map(|pause| pause.as_millis()).collect::<Vec<_>>()
+        };
+        assert_eq!(waits(&later(None), 0.5), [1000, 2000, 4000]);
+        assert_eq!(waits(&later(None), 0.0), [500, 1000, 2000]);
+        assert_eq!(waits(&later(Some(2)), 0.0), [2000; 3]);
+        assert_eq!(waits(&later(Some(60)), 1.0), [60_500, 61_000, 62_000]);
+        assert_eq!(waits(&later(Some(61)), 0.0), [0_u128; 0]);
+        let busy = Outcome::Unknown { reason: "409".into(), in_progress: true };
+        assert_eq!(waits(&busy, 0.0), [1000, 2000, 4000]);
+        assert_eq!(waits(&Outcome::unknown("lost"), 0.0), [0_u128; 0]);
+        for settled in [
+            Outcome::Accepted { message_id: "m".into() },
+            Outcome::RefusedMail { reason: "no".into() },
+            Outcome::RefusedAccount { reason: "no".into() },
+            Outcome::Conflict { reason: "no".into() },
+        ] {
+            assert_eq!(waits(&settled, 0.0), [0_u128; 0], "{settled:?}");
+        }
+    }
+
+    #[test]
+    fn r9_a_service_that_wants_an_hour_gets_it() {
+        let later = |seconds| Outcome::NotSent { reason: "429".into(), retry_after: Some(Seconds(seconds)) };
+        assert_eq!(Streak::default().see(later(60)).1, None);
+        assert_eq!(Streak::default().see(later(3600)).1, Some(StopSending::Wait(Seconds(3600))));
+    }
+
+    #[test]
     fn r9_five_troubles_in_a_row_end_the_sending_and_one_success_between_does_not() {
-        let lost = || Outcome::Unknown { reason: "lost".into() };
+        let lost = || Outcome::unknown("lost");
         let mut streak = Streak::default();
         for _ in 0..4 {
             assert_eq!(streak.see(lost()).1, None);

@@ -5,6 +5,7 @@
 //! meant, and goes to one person. Addresses and bodies stay out of every error and `Debug`.
 
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -14,6 +15,7 @@ use crate::domain::outcome::Outcome;
 use crate::domain::policy::Retention;
 use crate::domain::time::Timestamp;
 
+pub mod archive;
 pub mod check;
 pub mod clean;
 mod fill;
@@ -26,6 +28,7 @@ pub mod outbox;
 pub mod template;
 pub mod values;
 
+pub use archive::{Archive, Page, Unreadable};
 pub use notice::notice;
 pub use outbox::Outbox;
 pub use template::{Language, Rendered, TemplateFault, Templates};
@@ -129,15 +132,55 @@ pub trait Transport {
     /// Its name in ledger and settings.
     fn name(&self) -> &'static str;
 
+    /// Whether no mail can leave this machine: the outbox, a service on loopback.
+    fn stays_here(&self) -> bool;
+
     /// Makes the bytes that every try of this mail will send.
     ///
     /// # Errors
     /// [`FreezeError`] where the message has no such form; nothing was sent.
     fn freeze(&self, message: &Message) -> Result<Frozen, FreezeError>;
 
-    /// Sends frozen bytes under a key. May be asked again with the same key: it sends once.
+    /// Sends frozen bytes under a key, at once. May be asked again with the same key: it sends once.
     fn send(&self, key: &IdempotencyKey, frozen: &Frozen) -> Outcome;
 
     /// How long the same key sends nothing twice.
     fn retention(&self) -> Retention;
+
+    /// Whether a mail that it could not take now may be taken within seconds. What a disk refuses, it refuses then too.
+    fn tries_again_soon(&self) -> bool {
+        true
+    }
+
+    /// How long to wait before the next request of any kind.
+    fn delay(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// R12: whether there is a service whose clock can be asked.
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
+    /// R12: what the service's clock says now: its last answer's, else that of one cheap request.
+    ///
+    /// # Errors
+    /// [`NoClock`]: nothing may be closed or sent by our clock alone.
+    fn service_clock(&self) -> Result<Timestamp, NoClock> {
+        Err(NoClock::Undated)
+    }
+
+    /// R13: the service's list of mails, where it can be asked.
+    fn archive(&self) -> Option<&dyn Archive> {
+        None
+    }
+}
+
+/// R12: a service's clock could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoClock {
+    /// The service cannot be reached, in these words.
+    Offline(String),
+    /// It answered without a `Date`.
+    Undated,
 }

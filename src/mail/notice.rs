@@ -1,4 +1,6 @@
-//! The telling of a matter: a mail to the operator, with a state of its own (R15).
+//! The telling of matters: one mail to the operator, with a state of its own (R15).
+
+use std::fmt::Write as _;
 
 use super::layout::{self, escape};
 use super::{Message, Sender};
@@ -6,26 +8,46 @@ use crate::domain::ids::Address;
 use crate::domain::matter::Matter;
 use crate::domain::time::Timestamp;
 
-/// The operator's notice of one matter.
+/// The operator's notice of these matters, under the key of the first; none of nothing.
 #[must_use]
-pub fn notice(matter: &Matter, from: &Sender, operator: &Address, now: Timestamp) -> Message {
-    let kind = matter.kind.name().replace('_', " ");
-    let about = matter.session.as_ref().map(|session| format!(" ({session})")).unwrap_or_default();
-    let subject = format!("stepmail: {kind}{about}");
-    let mut facts = vec![format!("Matter: {}", matter.id()), format!("First seen: {}", matter.at)];
-    facts.extend(matter.session.iter().map(|session| format!("Session: {session}")));
-    facts.push("This is told once.".to_owned());
-    let body: String = matter.text.lines().map(|line| layout::paragraph(&escape(line))).collect();
-    Message {
-        key: matter.key(),
+pub fn notice(matters: &[Matter], from: &Sender, operator: &Address, now: Timestamp) -> Option<Message> {
+    let first = matters.first()?;
+    let subject = match matters {
+        [matter] => format!("stepmail: {}", headline(matter)),
+        _ => format!("stepmail: {} things to look at", matters.len()),
+    };
+    let (mut text, mut body) = (String::new(), String::new());
+    for matter in matters {
+        if matters.len() > 1 {
+            let headline = headline(matter);
+            let _ = write!(text, "* {headline}, since {}\n\n", matter.at);
+            body.push_str(&layout::paragraph(&format!("<b>{}</b>, since {}", escape(&headline), matter.at)));
+        }
+        text.push_str(matter.text.trim_end());
+        text.push_str(if matters.len() > 1 { "\n\n" } else { "" });
+        body.extend(matter.text.lines().map(|line| layout::paragraph(&escape(line))));
+    }
+    let mut facts = Vec::new();
+    if matters.len() == 1 {
+        facts = vec![format!("Matter: {}", first.id()), format!("First seen: {}", first.at)];
+        facts.extend(first.session.iter().map(|session| format!("Session: {session}")));
+    }
+    facts.push("This is told once. `stepmail status` shows what still waits for you.".to_owned());
+    Some(Message {
+        key: first.key(),
         date: now,
         from: from.clone(),
         reply_to: operator.clone(),
         to: operator.clone(),
-        text: format!("{}{}\n", matter.text.trim_end(), layout::footer_text(&facts)),
+        text: format!("{}{}\n", text.trim_end(), layout::footer_text(&facts)),
         html: layout::document("en", &subject, &body, &layout::footer_html(&facts)),
         subject,
-    }
+    })
+}
+
+fn headline(matter: &Matter) -> String {
+    let about = matter.session.as_ref().map(|session| format!(" ({session})")).unwrap_or_default();
+    format!("{}{about}", matter.kind.name().replace('_', " "))
 }
 
 #[cfg(test)]
@@ -40,7 +62,8 @@ mod tests {
         let matter =
             Matter::new(MatterKind::UnknownResult, "cs_1.d3", at, Some("cs_1".parse().unwrap()), text);
         let from = Sender { name: Some("Shop".to_owned()), address: "hello@example.com".parse().unwrap() };
-        let mail = notice(&matter, &from, &"owner@example.com".parse().unwrap(), at);
+        let operator = "owner@example.com".parse().unwrap();
+        let mail = notice(std::slice::from_ref(&matter), &from, &operator, at).unwrap();
         assert_eq!(mail.key.to_string(), "pp:notice:unknown_result.cs_1.d3.1789952400");
         assert_eq!(mail.subject, "stepmail: unknown result (cs_1)");
         assert!(mail.text.starts_with("the address or amount of <cs_1> changed"), "{}", mail.text);
@@ -50,5 +73,15 @@ mod tests {
             mail.html
         );
         assert_eq!(mail.to.as_str(), "owner@example.com");
+        let other = Matter::new(MatterKind::NoMark, "state_dir", at, None, "make it <writable>".to_owned());
+        let both = notice(&[matter, other], &from, &operator, at).unwrap();
+        assert_eq!((both.key, both.subject.as_str()), (mail.key, "stepmail: 2 things to look at"));
+        for said in
+            ["unknown result (cs_1), since", "of <cs_1> changed", "* no mark, since", "make it <writable>"]
+        {
+            assert!(both.text.contains(said), "{}", both.text);
+        }
+        assert!(both.html.contains("make it &lt;writable&gt;"), "{}", both.html);
+        assert_eq!(notice(&[], &from, &operator, at), None);
     }
 }

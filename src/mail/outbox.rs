@@ -124,6 +124,14 @@ impl Transport for Outbox {
         Self::NAME
     }
 
+    fn stays_here(&self) -> bool {
+        true
+    }
+
+    fn tries_again_soon(&self) -> bool {
+        false
+    }
+
     fn freeze(&self, message: &Message) -> Result<Frozen, FreezeError> {
         let body =
             mime::compose(message).map_err(|reason| FreezeError { key: message.key.clone(), reason })?;
@@ -158,7 +166,7 @@ impl Transport for Outbox {
             Ok(Created::New) => Outcome::Accepted { message_id },
             Ok(Created::AlreadyThere) => what_lies_there(&path, key),
             // The file is in place, but a power cut may take its name.
-            Err(error) if error.doing == "sync the folder" => Outcome::Unknown { reason: error.to_string() },
+            Err(error) if error.doing == "sync the folder" => Outcome::unknown(error.to_string()),
             // This try wrote nothing, an earlier one did.
             Err(_) if path.symlink_metadata().is_ok() => what_lies_there(&path, key),
             Err(error) => not_sent(error.to_string()),
@@ -172,8 +180,7 @@ impl Transport for Outbox {
 
 /// The first file stands, whatever it says; but it must be this key's. On macOS `cs_A` and `cs_a` share a name.
 fn what_lies_there(path: &Path, key: &IdempotencyKey) -> Outcome {
-    let unknown =
-        |why: &str| Outcome::Unknown { reason: format!("`{}` is there, but {why}", path.display()) };
+    let unknown = |why: &str| Outcome::unknown(format!("`{}` is there, but {why}", path.display()));
     let mut head = Vec::new();
     // Headers are ASCII: a file cut within a character of its body can still be read.
     let read = File::open(path).and_then(|file| file.take(HEAD_MAX).read_to_end(&mut head));
@@ -192,7 +199,7 @@ fn what_lies_there(path: &Path, key: &IdempotencyKey) -> Outcome {
         // An earlier try may have died before the name was durable.
         Some(_) => match disk::sync_folder_of(path) {
             Ok(()) => Outcome::Accepted { message_id },
-            Err(error) => Outcome::Unknown { reason: error.to_string() },
+            Err(error) => Outcome::unknown(error.to_string()),
         },
     }
 }

@@ -67,6 +67,8 @@ pub enum Hold {
     Brake,
     /// R9: the mail service refuses the account.
     Account,
+    /// R12: no service could be asked what time it is. The next run tries again.
+    Offline,
 }
 
 /// One attempt, or one that a dry run would make.
@@ -181,8 +183,10 @@ impl RunReport {
     /// read, 75 where a mail that is due has not been accepted and the next run tries again.
     pub fn conclude(&mut self) {
         self.concluded = true;
-        let held = !self.held_by.is_empty();
-        self.exit = if !self.not_taken.is_empty() && !held {
+        let held = self.held_by.iter().any(|hold| *hold != Hold::Offline);
+        self.exit = if self.is_held_by(Hold::Offline) && !held {
+            Exit::Later
+        } else if !self.not_taken.is_empty() && !held {
             Exit::Damaged
         } else if held || self.untold > 0 || !self.notices.is_empty() {
             Exit::Look
@@ -195,6 +199,14 @@ impl RunReport {
             let texts = self.stopped_early.iter().chain(&self.not_taken).map(String::as_str);
             self.stopped_early = Some(texts.collect::<Vec<_>>().join("; "));
         }
+    }
+
+    /// Notes why not everything was done that is due.
+    pub fn stop_early(&mut self, text: &str) {
+        self.stopped_early = Some(match self.stopped_early.take() {
+            Some(before) => format!("{before}; {text}"),
+            None => text.to_owned(),
+        });
     }
 
     fn not_accepted(&self) -> usize {

@@ -108,8 +108,11 @@ fn tell_step(
                 );
             }
         }
-        StepState::Sent { at, message_id, via } => {
+        StepState::Sent { at, message_id, via, fate } => {
             happened(*at, format!("sent through {via} as {key}, message id {message_id}"));
+            if let Some(fate) = fate {
+                happened(fate.at, format!("{via} says of {key}: {}", fate.what.in_words()));
+            }
         }
         StepState::Closed { at, reason, attempt } => {
             if let Some(attempt) = attempt {

@@ -54,6 +54,12 @@ pub trait Book {
     /// They will be told about again.
     fn set_told(&mut self, told: Vec<Told>) -> Result<(), StoreError>;
 
+    /// When a source of stops was last read well; none where it never was, or where no mark can be kept.
+    fn last_reading(&self, source: &str) -> Option<Timestamp>;
+
+    /// Notes that it was, or that it is no such source. Kept in the mark when the run ends well.
+    fn note_reading(&mut self, source: &str, at: Option<Timestamp>);
+
     /// Why no mark can be kept in the state folder, if so (R12).
     fn no_mark(&self) -> Option<String>;
 
@@ -100,6 +106,14 @@ impl Book for LockedLedger {
 
     fn set_told(&mut self, told: Vec<Told>) -> Result<(), StoreError> {
         self.set_told(&told)
+    }
+
+    fn last_reading(&self, source: &str) -> Option<Timestamp> {
+        self.last_reading(source)
+    }
+
+    fn note_reading(&mut self, source: &str, at: Option<Timestamp>) {
+        self.note_reading(source, at);
     }
 
     fn no_mark(&self) -> Option<String> {
@@ -182,6 +196,12 @@ impl Book for DryBook {
         self.told = told;
         Ok(())
     }
+
+    fn last_reading(&self, source: &str) -> Option<Timestamp> {
+        self.view.mark.as_ref().and_then(|mark| mark.read_at.get(source).copied())
+    }
+
+    fn note_reading(&mut self, _source: &str, _at: Option<Timestamp>) {}
 
     fn no_mark(&self) -> Option<String> {
         self.view.installation.is_none().then(no_mark)

@@ -6,6 +6,9 @@ use crate::source::Spools;
 
 /// Events that wait somewhere until a run comes for them.
 pub trait Feed {
+    /// Whether there may be something to take. Changes nothing.
+    fn may_have_some(&self) -> bool;
+
     /// Takes what is there for this ledger. Called once, under the lock, after the guards have passed. `machine` is the
     /// machine's own time; a hand-made ledger has no id before its first record.
     fn take(&mut self, ledger_id: Option<&str>, machine: Timestamp) -> Vec<Incoming>;
@@ -22,6 +25,10 @@ pub trait Feed {
 }
 
 impl Feed for Spools {
+    fn may_have_some(&self) -> bool {
+        self.may_have_some()
+    }
+
     fn take(&mut self, ledger_id: Option<&str>, machine: Timestamp) -> Vec<Incoming> {
         self.take(ledger_id, machine)
     }

@@ -5,10 +5,15 @@
 
 pub mod book;
 mod close;
+mod deliver;
 mod feed;
 mod intake;
+mod listing;
 mod notify;
+mod pause;
+mod readback;
 mod send;
+mod truth;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,18 +22,21 @@ use crate::clock::{Clock, Moment};
 use crate::domain::decide::{Due, counts_for_brake, decide, mails_allowed, sort_for_sending};
 use crate::domain::event::Incoming;
 use crate::domain::fact::Fact;
-use crate::domain::guard::{Known, guard};
+use crate::domain::guard::{Held, Known, ServiceClock, guard};
+use crate::domain::ids::Step;
 use crate::domain::matter::{Matter, MatterKind};
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
-use crate::mail::{Language, MailSettings, Templates, Transport};
+use crate::mail::{Language, MailSettings, NoClock, Templates, Transport};
 use crate::report::run::{Hold, Notice, RunReport};
 use crate::store::StoreError;
 
 pub use book::{Book, DryBook};
 pub use feed::Feed;
 pub use intake::{take_in, take_in_all};
+pub use listing::Listing;
 pub use send::names_brought;
+pub use truth::ask;
 
 /// How long a run may send (DESIGN 4): a lock that is silent for 30 minutes is reclaimed, and the next hour comes.
 const SENDING_MAX: Duration = Duration::from_secs(20 * 60);
@@ -90,7 +98,14 @@ pub fn run(
     report: &mut RunReport,
 ) -> Result<Ended, StoreError> {
     let now = task.moment.now;
-    let held = guard(book.ledger(), &task.known, now);
+    let mut task = task;
+    let held = match ask_the_time(book, shop, &mut task) {
+        Ok(held) => held,
+        Err(no_clock) => {
+            notify::no_clock(&no_clock, !task.batch.is_empty(), report);
+            return Ok(Ended::Held);
+        }
+    };
     if !held.is_empty() {
         notify::guards(book, shop, &held, now, !task.batch.is_empty(), report);
         return Ok(Ended::Held);
@@ -104,12 +119,26 @@ pub fn run(
     if let Some(mails) = task.allow {
         book.record(&[Fact::Allowed { at: now, mails }])?;
     }
+    let mut listing = Listing::of(shop);
+    let only_d0 = readback::read_back(book, shop, listing.as_mut(), (&task.known, task.moment), report)?;
+    let may_act = task.known.service.is_some() || !needs_time(shop, &task.known);
     take_in_all(book, task.batch, task.feed, shop.clock, now, report)?;
-    close::close_what_is_over(book, shop, now, report)?;
-
-    let mut mails: Vec<Due> =
-        book.ledger().buyers.all().iter().filter_map(|buyer| decide(buyer, &shop.policy, now).mail).collect();
-    sort_for_sending(&mut mails);
+    let mut mails = if may_act {
+        close::close_what_is_over(book, shop, listing.as_mut(), now, report)?;
+        due(book, shop, now)
+    } else {
+        // Nothing was due when the run began. A file that came in since waits for a run that knows the time.
+        if has_due(book, shop, now) {
+            report.stop_early(
+                "events came in at the last moment; what is due because of them waits for the next run",
+            );
+        }
+        Vec::new()
+    };
+    if let Some(why) = only_d0.filter(|_| mails.iter().any(|mail| mail.step != Step::D0)) {
+        mails.retain(|mail| mail.step == Step::D0);
+        report.stop_early(&why);
+    }
     let braked = brake(book, shop, &mut mails, now, report)?;
     let sending = send::send(book, shop, &mails, braked, task.moment, report)?;
     notify::tell(book, shop, task.moment, &sending, report)?;
@@ -122,6 +151,47 @@ pub fn run(
         book.record(&[Fact::Ran { at: now, installation, path }])?;
     }
     Ok(Ended::Done)
+}
+
+/// R12: names the guards that hold this run, after asking the mail service for its clock where that is needed: by a run
+/// that would close or send something, and by one after a long pause.
+fn ask_the_time(book: &dyn Book, shop: &Shop<'_>, task: &mut Task<'_>) -> Result<Vec<Held>, NoClock> {
+    let now = task.moment.now;
+    let held = guard(book.ledger(), &task.known, now);
+    let is_a_pause = !held.is_empty() && held.iter().all(|held| held.kind == MatterKind::ClockAhead);
+    let has_work = || !task.batch.is_empty() || task.feed.may_have_some() || has_due(book, shop, now);
+    if !needs_time(shop, &task.known) || !(is_a_pause || held.is_empty() && has_work()) {
+        return Ok(held);
+    }
+    match shop.transport.service_clock() {
+        Ok(said) => {
+            task.known.service = Some(ServiceClock { said, ours: shop.clock.later(task.moment) });
+            Ok(guard(book.ledger(), &task.known, now))
+        }
+        Err(_) if is_a_pause => Ok(held),
+        Err(no_clock) => Err(no_clock),
+    }
+}
+
+/// Whether a run must have seen a service's clock before it closes or sends. A pretended `now` agrees with no clock, and
+/// one that a human accepted needs no second witness.
+fn needs_time(shop: &Shop<'_>, known: &Known<'_>) -> bool {
+    shop.transport.keeps_time() && !shop.clock.is_fixed() && !known.clock_accepted
+}
+
+fn has_due(book: &dyn Book, shop: &Shop<'_>, now: Timestamp) -> bool {
+    book.ledger().buyers.all().iter().any(|buyer| {
+        let decision = decide(buyer, &shop.policy, now);
+        decision.mail.is_some() || !decision.closings.is_empty()
+    })
+}
+
+/// The mails that may leave at `now`, in the order of sending.
+fn due(book: &dyn Book, shop: &Shop<'_>, now: Timestamp) -> Vec<Due> {
+    let buyers = book.ledger().buyers.all().iter();
+    let mut mails: Vec<Due> = buyers.filter_map(|buyer| decide(buyer, &shop.policy, now).mail).collect();
+    sort_for_sending(&mut mails);
+    mails
 }
 
 /// R4: with too many mails due, none of those the brake counts is sent. Says whether it holds.
@@ -144,7 +214,7 @@ fn brake(
         "{counted} mails are due, and a run sends at most {allowed} unasked; none of them was sent; look at them with \
          `stepmail run --dry-run --allow {counted}`, and if they are right, run `stepmail run --allow {counted}`"
     );
-    report.stopped_early = Some(text.clone());
+    report.stop_early(&text);
     raise(book, Matter::new(MatterKind::Brake, "run", now, None, text), report)?;
     Ok(true)
 }

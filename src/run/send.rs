@@ -1,39 +1,40 @@
-//! Step 5 of a run: per mail render, check, plan, send, record (R8 to R11).
-//!
-//! The order of the lines is the promise. The plan is durable before the request; the result is durable before the next
-//! plan. A process that dies in between leaves a plan, and the next run asks again with the same key and the same
-//! bytes.
+//! Step 5 of a run: which mails, in which order, and what each says (R6, R11). The sending of one is `deliver`'s.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tracing::{info, info_span, warn};
+use tracing::{info, info_span};
 
 use crate::clock::Moment;
 use crate::domain::decide::{Due, decide};
 use crate::domain::fact::Fact;
 use crate::domain::ids::{IdempotencyKey, Step};
-use crate::domain::ledger::{CloseReason, Frozen, Ledger, Purchase, StepState};
+use crate::domain::ledger::{Frozen, Ledger, Purchase, StepState};
 use crate::domain::matter::{Matter, MatterKind};
-use crate::domain::outcome::{MailResult, Outcome, StopSending, Streak, settle};
+use crate::domain::outcome::{MailResult, Streak};
 use crate::domain::time::Timestamp;
 use crate::mail::{FreezeError, Message, TemplateFault, Values};
-use crate::report::run::{Closed, Hold, MailLine, Notice, RunReport};
+use crate::report::run::{MailLine, RunReport};
 use crate::store::StoreError;
 
-use super::{Book, SENDING_MAX, Shop, over, raise};
+use super::deliver::{Mail, deliver};
+use super::pause::pause;
+use super::{Book, SENDING_MAX, Shop, raise};
 
-/// How the sending went, as far as the notices must know.
+/// How the sending goes.
 pub(super) struct Sending {
-    streak: Streak,
+    pub(super) streak: Streak,
+    /// Nothing more is sent in this run.
     pub(super) stopped: bool,
-    started: Duration,
+    /// When it ends, on the clock's running time.
+    pub(super) until: Duration,
 }
 
 impl Sending {
-    /// Whether this run has sent for as long as it may.
-    pub(super) fn is_over(&self, shop: &Shop<'_>) -> bool {
-        shop.clock.running().saturating_sub(self.started) > SENDING_MAX
+    /// Notes that this run has sent for as long as it may.
+    pub(super) fn is_over(&mut self, report: &mut RunReport) {
+        report.stop_early("20 minutes of sending are over; what is left waits for the next run");
+        self.stopped = true;
     }
 }
 
@@ -59,7 +60,8 @@ pub(super) fn send(
     moment: Moment,
     report: &mut RunReport,
 ) -> Result<Sending, StoreError> {
-    let mut sending = Sending { streak: Streak::default(), stopped: false, started: shop.clock.running() };
+    let until = shop.clock.running() + SENDING_MAX;
+    let mut sending = Sending { streak: Streak::default(), stopped: false, until };
     // A quiet run with the built-in templates does not look at them: it is to cost milliseconds.
     let checked = braked || !mails.is_empty() || !shop.templates.are_built_in();
     let mut met = if checked { template_faults(book, shop, moment.now, report)? } else { Conditions::new() };
@@ -69,19 +71,16 @@ pub(super) fn send(
     }
     for due in mails {
         let _span = info_span!("mail", session = %due.session, step = %due.step).entered();
-        if sending.is_over(shop) {
-            report.stopped_early =
-                Some("20 minutes of sending are over; what is left waits for the next run".into());
-            sending.stopped = true;
+        // The pace comes before the question whether it may leave: it is asked at the time of the request.
+        if !sending.stopped && !book.is_dry() && !pause(book, shop, shop.transport.delay(), sending.until)? {
+            sending.is_over(report);
         }
         if sending.stopped {
             break;
         }
         let at = shop.clock.later(moment);
-        let Some((buyer, purchase)) = book.ledger().buyers.purchase(&due.session) else { continue };
-        // Time has passed since the list was made: a window may have ended, and the rules are asked again.
-        let still_due = decide(buyer, &shop.policy, at).mail;
-        if still_due.is_none_or(|mail| mail.step != due.step || mail.session != due.session) {
+        let Some((_, purchase)) = book.ledger().buyers.purchase(&due.session) else { continue };
+        if !is_still_due(book.ledger(), shop, due, at) {
             info!("no longer due");
             continue;
         }
@@ -101,87 +100,17 @@ pub(super) fn send(
             report.mails.push(MailLine::new(&key, due, MailResult::WouldSend, &frozen.subject, reason));
             continue;
         }
-        deliver(book, shop, due, &key, &frozen, at, &mut sending, report)?;
+        deliver(book, shop, &Mail { due, key: &key, frozen: &frozen, moment }, &mut sending, report)?;
     }
     conditions_over(book, checked, &met, &prepared)?;
     Ok(sending)
 }
 
-/// One mail: plan, send, record.
-#[expect(clippy::too_many_arguments, reason = "one caller; a struct would only rename the arguments")]
-fn deliver(
-    book: &mut dyn Book,
-    shop: &Shop<'_>,
-    due: &Due,
-    key: &IdempotencyKey,
-    frozen: &Frozen,
-    at: Timestamp,
-    sending: &mut Sending,
-    report: &mut RunReport,
-) -> Result<(), StoreError> {
-    let subject = frozen.subject.clone();
-    if due.retry {
-        // Written ahead: if this try arrives and the process dies, the two days of R6 must count from it.
-        book.record(&[Fact::Unknown { key: key.clone(), at }])?;
-    } else {
-        book.record(&[Fact::Planned { key: key.clone(), at, message: Box::new(frozen.clone()) }])?;
-    }
-    book.ready_to_send()?;
-    let outcome = shop.transport.send(key, frozen);
-    let (outcome, stop) = sending.streak.see(outcome);
-
-    let state =
-        book.ledger().buyers.purchase(&due.session).map(|(_, purchase)| purchase.steps.get(due.step).clone());
-    let state = state.unwrap_or_else(StepState::pending);
-    let settled = settle(key, &state, due.retry, shop.policy.retention, &outcome, at);
-    let mut line = MailLine::new(key, due, settled.result, &subject, reason_of(&outcome));
-    if let Outcome::Accepted { message_id } = &outcome {
-        line.message_id = Some(message_id.clone());
-        info!(%key, "mail accepted");
-    } else {
-        warn!(%key, result = ?settled.result, reason = line.reason.as_deref(), "mail not accepted");
-    }
-    report.mails.push(line);
-    let mut facts = settled.facts;
-    if let Some(reason) = settled.closed {
-        report.closed.push(Closed { session: due.session.clone(), step: due.step, reason });
-        let matter = match reason {
-            CloseReason::Rejected => {
-                Matter::rejected(&due.session, due.step, &reason_of(&outcome).unwrap_or_default(), at)
-            }
-            _ => Matter::unknown_result(&due.session, due.step, state.open_attempt().as_ref(), at),
-        };
-        // In one append: a step that is closed, by a process that dies before it says so, would never be told.
-        if book.ledger().matter(matter.kind, &matter.subject).is_none() {
-            report.notices.push(Notice::of(&matter));
-            facts.push(Fact::Matter { matter: Box::new(matter) });
-        }
-    }
-    if !facts.is_empty() {
-        book.record(&facts).map_err(|error| error.after_answer(key, settled.result == MailResult::Sent))?;
-    }
-    match stop {
-        Some(StopSending::Account(reason)) => {
-            sending.stopped = true;
-            report.held_by.push(Hold::Account);
-            let text = format!(
-                "the mail service refuses this account: {reason}; what is due waits for the next run"
-            );
-            report.stopped_early = Some(text.clone());
-            raise(book, Matter::new(MatterKind::Account, shop.transport.name(), at, None, text), report)?;
-        }
-        Some(StopSending::Trouble(reason)) => {
-            sending.stopped = true;
-            report.stopped_early = Some(format!(
-                "five attempts in a row got no clear answer ({reason}); what is left waits for the next run"
-            ));
-        }
-        None if matches!(outcome, Outcome::Accepted { .. }) => {
-            over(book, MatterKind::Account, shop.transport.name())?;
-        }
-        None => {}
-    }
-    Ok(())
+/// Time has passed since the list was made: a window may have ended, and the rules are asked again.
+pub(super) fn is_still_due(ledger: &Ledger, shop: &Shop<'_>, due: &Due, at: Timestamp) -> bool {
+    let buyer = ledger.buyers.purchase(&due.session).map(|(buyer, _)| buyer);
+    let mail = buyer.and_then(|buyer| decide(buyer, &shop.policy, at).mail);
+    mail.is_some_and(|mail| mail.step == due.step && mail.session == due.session)
 }
 
 /// The message of an open plan, byte for byte; else a new one, rendered and checked (R11).
@@ -309,17 +238,6 @@ fn conditions_over(
         .map(|matter| Fact::MatterOver { kind: matter.kind, subject: matter.subject.clone() })
         .collect();
     if ended.is_empty() { Ok(()) } else { book.record(&ended) }
-}
-
-fn reason_of(outcome: &Outcome) -> Option<String> {
-    match outcome {
-        Outcome::Accepted { .. } => None,
-        Outcome::NotSent { reason, .. }
-        | Outcome::RefusedMail { reason }
-        | Outcome::RefusedAccount { reason }
-        | Outcome::Unknown { reason }
-        | Outcome::Conflict { reason } => Some(reason.clone()),
-    }
 }
 
 /// Why a mail is due, for the dry run.

@@ -1,29 +1,83 @@
 //! A run against a mail service that answers as it is told: what the outbox never does.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::domain::fact::{Fact, apply};
-use crate::domain::ids::IdempotencyKey;
+use crate::domain::fate::{FateKind, Listed, Tagged};
+use crate::domain::ids::{IdempotencyKey, Step};
 use crate::domain::ledger::{CloseReason, Frozen, Ledger, StepState};
 use crate::domain::outcome::Outcome;
 use crate::domain::policy::Retention;
 use crate::domain::time::Seconds;
-use crate::mail::{FreezeError, Message, Sender};
+use crate::mail::{Archive, FreezeError, Message, NoClock, Page, Sender, Unreadable};
 use crate::source;
 use crate::store::Told;
 
-/// A mail service with a script: one answer for each request to a buyer, then it accepts. Notices always arrive.
+mod service;
+
+/// A mail service with a script: one answer for each request to a buyer, then it accepts. Notices arrive unless told
+/// otherwise.
+#[derive(Default)]
 struct Script {
     answers: RefCell<Vec<Outcome>>,
+    notices: RefCell<Vec<Outcome>>,
     asked: RefCell<Vec<(String, String)>>,
+    /// How long each answer takes, in seconds, on this clock.
+    slow: Option<(Clock, u64)>,
+    /// What its clock says, if it has one.
+    time: Option<Result<Timestamp, NoClock>>,
+    times_asked: Cell<usize>,
+    list: Option<List>,
+}
+
+/// The list of the mails it took.
+#[derive(Default)]
+struct List {
+    /// Newest first, with whose each is.
+    mails: RefCell<Vec<(Listed, Option<Tagged>)>>,
+    per_page: usize,
+    /// Each page is the first.
+    repeats: bool,
+    fails: RefCell<Option<Unreadable>>,
+    pages: Cell<usize>,
+}
+
+impl Archive for List {
+    fn page(&self, after: Option<&str>) -> Result<Page, Unreadable> {
+        self.pages.set(self.pages.get() + 1);
+        if let Some(why) = self.fails.borrow().clone() {
+            return Err(why);
+        }
+        let all: Vec<Listed> = self.mails.borrow().iter().map(|(mail, _)| mail.clone()).collect();
+        let from = after.filter(|_| !self.repeats).and_then(|id| all.iter().position(|mail| mail.id == id));
+        let mut rest = all[from.map_or(0, |at| at + 1)..].to_vec();
+        let more = rest.len() > self.per_page || self.repeats;
+        rest.truncate(self.per_page);
+        Ok(Page { mails: rest, more })
+    }
+
+    fn whose(&self, id: &str) -> Result<Option<Tagged>, Unreadable> {
+        Ok(self.mails.borrow().iter().find(|(mail, _)| mail.id == id).and_then(|(_, tags)| tags.clone()))
+    }
 }
 
 impl Script {
     fn new(mut answers: Vec<Outcome>) -> Self {
         answers.reverse();
-        Self { answers: RefCell::new(answers), asked: RefCell::default() }
+        Self { answers: RefCell::new(answers), ..Self::default() }
+    }
+
+    /// It has a list with these mails in it, newest first.
+    fn listing(answers: Vec<Outcome>, mails: Vec<(Listed, Option<Tagged>)>) -> Self {
+        let list = List { mails: RefCell::new(mails), per_page: 100, ..List::default() };
+        Self { list: Some(list), ..Self::new(answers) }
+    }
+
+    /// The keys of the notices that were asked for, in order.
+    fn notices(&self) -> Vec<String> {
+        self.asked.borrow().iter().map(|(key, _)| key.clone()).filter(|key| key.contains("notice")).collect()
     }
 
     /// The keys that were asked for, in order.
@@ -37,6 +91,10 @@ impl Transport for Script {
         "script"
     }
 
+    fn stays_here(&self) -> bool {
+        true
+    }
+
     fn freeze(&self, message: &Message) -> Result<Frozen, FreezeError> {
         let body = format!("{} {}", message.date, message.text);
         let (to, subject, hash) = (message.to.clone(), message.subject.clone(), message.content_hash());
@@ -45,9 +103,12 @@ impl Transport for Script {
 
     fn send(&self, key: &IdempotencyKey, frozen: &Frozen) -> Outcome {
         self.asked.borrow_mut().push((key.to_string(), frozen.body.clone()));
+        if let Some((clock, seconds)) = &self.slow {
+            clock.shift_running(*seconds);
+        }
         let accepted = Outcome::Accepted { message_id: format!("id of {key}") };
         if matches!(key, IdempotencyKey::Notice(_)) {
-            return accepted;
+            return self.notices.borrow_mut().pop().unwrap_or(accepted);
         }
         self.answers.borrow_mut().pop().unwrap_or(accepted)
     }
@@ -55,12 +116,25 @@ impl Transport for Script {
     fn retention(&self) -> Retention {
         Retention::For(Seconds::days(1))
     }
+
+    fn keeps_time(&self) -> bool {
+        self.time.is_some()
+    }
+
+    fn service_clock(&self) -> Result<Timestamp, NoClock> {
+        self.times_asked.set(self.times_asked.get() + 1);
+        self.time.clone().unwrap()
+    }
+
+    fn archive(&self) -> Option<&dyn Archive> {
+        self.list.as_ref().map(|list| list as &dyn Archive)
+    }
 }
 
-/// A book in memory that is written for good.
-struct Page(Ledger);
+/// A book in memory that is written for good, with when each source was read.
+struct Sheet(Ledger, BTreeMap<String, Timestamp>);
 
-impl Book for Page {
+impl Book for Sheet {
     fn path(&self) -> &std::path::Path {
         std::path::Path::new("/shop/ledger.json")
     }
@@ -95,6 +169,15 @@ impl Book for Page {
     fn set_told(&mut self, _told: Vec<Told>) -> Result<(), StoreError> {
         Ok(())
     }
+    fn last_reading(&self, source: &str) -> Option<Timestamp> {
+        self.1.get(source).copied()
+    }
+    fn note_reading(&mut self, source: &str, at: Option<Timestamp>) {
+        match at {
+            Some(at) => self.1.insert(source.to_owned(), at),
+            None => self.1.remove(source),
+        };
+    }
     fn no_mark(&self) -> Option<String> {
         None
     }
@@ -108,8 +191,9 @@ fn time(text: &str) -> Timestamp {
 }
 
 /// A shop with so many buyers who have just paid.
-fn shop_of(buyers: usize, service: &Script) -> Page {
-    let mut page = Page(Ledger::empty(time("2026-09-01T00:00:00Z"), Some("test".to_owned())));
+fn shop_of(buyers: usize, service: &Script) -> Sheet {
+    let mut page =
+        Sheet(Ledger::empty(time("2026-09-01T00:00:00Z"), Some("test".to_owned())), BTreeMap::new());
     let line = |n: usize| {
         format!(
             r#"{{"id":"e{n}","type":"checkout.completed","session":"cs_{n}","email":"b{n}@example.com","paid_at":"2026-10-01T00:00:{n:02}Z"}}"#
@@ -123,8 +207,13 @@ fn shop_of(buyers: usize, service: &Script) -> Page {
     page
 }
 
-fn run_at(page: &mut Page, service: &Script, now: &str) -> RunReport {
-    let clock = Clock::new(Some(time(now)));
+fn run_at(page: &mut Sheet, service: &Script, now: &str) -> RunReport {
+    let (ended, report) = run_by(page, service, &Clock::new(Some(time(now))), Known::default());
+    assert_eq!(ended, Ended::Done);
+    report
+}
+
+fn run_by(page: &mut Sheet, service: &Script, clock: &Clock, known: Known<'_>) -> (Ended, RunReport) {
     let mail = MailSettings {
         from: Sender { name: None, address: "shop@example.com".parse().unwrap() },
         reply_to: "shop@example.com".parse().unwrap(),
@@ -148,23 +237,17 @@ fn run_at(page: &mut Page, service: &Script, now: &str) -> RunReport {
         mail: &mail,
         values: Language::ALL.into_iter().map(|language| (language, values.clone())).collect(),
         policy: Policy { retention: service.retention(), ..Policy::default() },
-        clock: &clock,
+        clock,
     };
     let mut feed = source::Spools::none();
-    let task = Task {
-        batch: Vec::new(),
-        feed: &mut feed,
-        allow: None,
-        known: Known::default(),
-        moment: clock.moment(),
-    };
+    let task = Task { batch: Vec::new(), feed: &mut feed, allow: None, known, moment: clock.moment() };
     let mut report = RunReport::new(false);
-    assert_eq!(run(page, &shop, task, &mut report).unwrap(), Ended::Done);
+    let ended = run(page, &shop, task, &mut report).unwrap();
     report.conclude();
-    report
+    (ended, report)
 }
 
-fn d0<'a>(page: &'a Page, session: &str) -> &'a StepState {
+fn d0<'a>(page: &'a Sheet, session: &str) -> &'a StepState {
     &page.0.buyers.purchase(&session.parse().unwrap()).unwrap().1.steps.d0
 }
 
@@ -173,7 +256,7 @@ fn kinds(report: &RunReport) -> Vec<MatterKind> {
 }
 
 fn unknown() -> Outcome {
-    Outcome::Unknown { reason: "connection lost".to_owned() }
+    Outcome::unknown("connection lost")
 }
 
 #[test]
@@ -267,7 +350,7 @@ fn a_plan_of_another_mail_service_is_not_sent_through_this_one() {
     let mut page = shop_of(1, &service);
     run_at(&mut page, &service, "2026-10-01T01:00:00Z");
     let session = "cs_0".parse().unwrap();
-    let key = IdempotencyKey::Step(session, crate::domain::ids::Step::D0);
+    let key = IdempotencyKey::Step(session, Step::D0);
     let StepState::Planned { message, .. } = d0(&page, "cs_0").clone() else { panic!("no plan") };
     let other = Frozen { via: "elsewhere".to_owned(), ..*message };
     page.record(&[Fact::Planned { key, at: time("2026-10-01T01:00:00Z"), message: Box::new(other) }])
@@ -288,6 +371,6 @@ fn r12_a_plan_dated_by_a_clock_that_was_ahead_is_not_tried_again() {
     assert_eq!(closings(Retention::Forever, "2026-10-01T19:59:59Z"), 0);
 }
 
-fn guard_closings(page: &Page, retention: Retention, now: &str) -> usize {
+fn guard_closings(page: &Sheet, retention: Retention, now: &str) -> usize {
     crate::domain::guard::plans_from_ahead(&page.0, retention, time(now)).len()
 }

@@ -211,6 +211,13 @@ impl Spools {
         }
     }
 
+    /// Whether there may be something to take. A folder that cannot be read is found out by taking.
+    #[must_use]
+    pub fn may_have_some(&self) -> bool {
+        let has_files = |folder: &Path| list(folder).is_ok_and(|listed| !listed.files.is_empty());
+        self.folders.iter().any(|folder| has_files(folder) || has_files(&folder.join(CLAIMED)))
+    }
+
     /// Claims and reads every file: first those a dead run has claimed, then the others by name. To be called once, when
     /// nothing holds the run any more.
     ///

@@ -5,7 +5,7 @@
 //! overwritten unread.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use super::error::{NOTHING_DONE, STOPPED_HERE, StoreError, StoreErrorKind, redact};
@@ -63,6 +63,8 @@ pub struct LockedLedger {
     mark: Option<Mark>,
     /// R12: a clock that a person accepted, when the mark may say that a run was later than that.
     lowered: Option<Timestamp>,
+    /// When the sources of stops were last read well. A run that ends well writes it into the mark.
+    readings: BTreeMap<String, Timestamp>,
     /// Why the mark could not be written, as long as that is so.
     unmarked: Option<String>,
     notes: Vec<String>,
@@ -106,6 +108,7 @@ impl LockedLedger {
         }
         let mark = mark::read(&state, loaded.ledger.ledger_id.as_deref())?;
         let newer = super::newest_known(&loaded.base, ahead, mark.as_ref());
+        let readings = mark.as_ref().map_or_else(BTreeMap::new, |mark| mark.read_at.clone());
         let locked = Self {
             place,
             state,
@@ -122,6 +125,7 @@ impl LockedLedger {
             beyond: loaded.beyond,
             mark,
             lowered: None,
+            readings,
             unmarked: None,
             said: notes.len(),
             notes,
@@ -157,9 +161,25 @@ impl LockedLedger {
     /// R12: a person accepted this clock. Where the mark says that a run was later, the next mark that this command writes
     /// says `now`.
     pub fn lower_mark(&mut self, now: Timestamp) {
-        if self.mark.as_ref().is_some_and(|mark| mark.last_run_at.is_some_and(|ran| ran > now)) {
+        let lies_ahead =
+            |mark: &Mark| mark.last_run_at.iter().chain(mark.read_at.values()).any(|at| *at > now);
+        if self.mark.as_ref().is_some_and(lies_ahead) {
             self.lowered = Some(now);
         }
+    }
+
+    /// When a source of stops was last read well, as far as a mark tells.
+    #[must_use]
+    pub fn last_reading(&self, source: &str) -> Option<Timestamp> {
+        self.readings.get(source).copied()
+    }
+
+    /// Notes that it was, or that it is no such source. Durable with the mark of a run that ends well.
+    pub fn note_reading(&mut self, source: &str, at: Option<Timestamp>) {
+        match at {
+            Some(at) => self.readings.insert(source.to_owned(), at),
+            None => self.readings.remove(source),
+        };
     }
 
     /// This installation's id; none where no state can be kept.
@@ -487,7 +507,16 @@ impl LockedLedger {
             (Some(before), Some(now)) => Some(before.min(now)),
             _ => before,
         });
-        let mark = Mark::new(ledger_id, self.base.generation, last_run_at);
+        let mut read_at = match (run, &self.mark) {
+            (None, Some(before)) => before.read_at.clone(),
+            _ => self.readings.clone(),
+        };
+        if let Some(now) = self.lowered {
+            for at in read_at.values_mut() {
+                *at = (*at).min(now);
+            }
+        }
+        let mark = Mark::new(ledger_id, self.base.generation, last_run_at, read_at);
         match mark::write(&self.state, &mark) {
             Ok(true) => {
                 self.mark = Some(mark);
@@ -649,20 +678,11 @@ impl LockedLedger {
                     continue;
                 }
                 Fact::Filled { checkout } => Err(&checkout.session),
-                Fact::Closed { key, .. }
-                | Fact::Planned { key, .. }
-                | Fact::Unknown { key, .. }
-                | Fact::NotSent { key }
-                | Fact::Refused { key, .. }
-                | Fact::MayHaveLeft { key, .. }
-                | Fact::TrialUndone { key }
-                | Fact::Reopened { key }
-                | Fact::FoundUnsent { key, .. }
-                | Fact::Sent { key, .. } => match key {
-                    IdempotencyKey::Step(session, _) => Err(session),
-                    IdempotencyKey::Notice(id) => Ok(id),
+                fact => match fact.key() {
+                    Some(IdempotencyKey::Step(session, _)) => Err(session),
+                    Some(IdempotencyKey::Notice(id)) => Ok(id),
+                    None => continue,
                 },
-                _ => continue,
             };
             let known = match needed {
                 Ok(id) => matters.contains(id) || self.ledger.matters.iter().any(|matter| matter.id() == *id),

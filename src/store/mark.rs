@@ -4,6 +4,7 @@
 //! What must hold: the mark is written after the snapshot it speaks of is durable, never before; and before the journal
 //! that this snapshot contains is gone, which else is what tells that the version before is not the newest.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -33,11 +34,19 @@ pub struct Mark {
     /// The last run's `now`, whether or not it had something to record; absent where none ran here yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_at: Option<Timestamp>,
+    /// When each source of stops was last read well.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub read_at: BTreeMap<String, Timestamp>,
 }
 
 impl Mark {
-    pub(super) fn new(ledger_id: String, generation: u64, last_run_at: Option<Timestamp>) -> Self {
-        Self { v: VERSION, ledger_id, generation, last_run_at }
+    pub(super) fn new(
+        ledger_id: String,
+        generation: u64,
+        last_run_at: Option<Timestamp>,
+        read_at: BTreeMap<String, Timestamp>,
+    ) -> Self {
+        Self { v: VERSION, ledger_id, generation, last_run_at, read_at }
     }
 }
 
@@ -51,6 +60,18 @@ pub struct Told {
     pub subject: String,
     /// When the matter was first seen; part of the notice's key.
     pub at: Timestamp,
+    /// Whether the notice arrived, as far as is known; absent where it did.
+    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    pub arrived: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over like that")]
+fn is_true(it: &bool) -> bool {
+    *it
 }
 
 /// Reads the mark of a ledger. None where there is none, or no state can be kept.

@@ -1,5 +1,6 @@
 //! What the seller and the buyer see of all this, with real files.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -196,7 +197,7 @@ fn a_mail_recorded_as_sent_is_sent_for_every_later_command() {
     assert_eq!(shop.names(), ["ledger.json", "ledger.json.bak", "ledger.json.lock", "state"]);
     assert!(is_sent(&shop.d0()));
     let view = shop.view();
-    assert_eq!(view.mark, Some(Mark::new(ID.to_owned(), 4, Some(at(NOW)))));
+    assert_eq!(view.mark, Some(Mark::new(ID.to_owned(), 4, Some(at(NOW)), BTreeMap::new())));
     assert_eq!(view.installation, Some(installation));
     assert_eq!(view.ledger.lock_token, 8, "the token did not grow above the ledger's");
     assert!(shop.get("ledger.json").ends_with(b"}\n"));
@@ -247,13 +248,17 @@ fn a_hand_command_raises_the_mark_so_that_its_flag_is_missed_if_the_ledger_is_pu
     let mut locked = shop.lock();
     locked.record(&[flag()]).unwrap();
     assert!(locked.finish(None).unwrap().marked);
-    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None)), "no run was here yet");
+    assert_eq!(
+        shop.view().mark,
+        Some(Mark::new(ID.to_owned(), 4, None, BTreeMap::new())),
+        "no run was here yet"
+    );
     shop.lock().finish(Some(at(NOW))).unwrap();
     let old = shop.get("ledger.json");
     let mut locked = shop.lock();
     locked.record(&[admitted("cs_2")]).unwrap();
     assert!(locked.finish(None).unwrap().marked);
-    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 5, Some(at(NOW)))));
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 5, Some(at(NOW)), BTreeMap::new())));
     // An old copy does not become the newest by a hand command.
     let mut locked = shop.lock();
     locked.record(&[admitted("cs_3")]).unwrap();
@@ -274,7 +279,8 @@ fn a_guard_held_run_leaves_nothing_but_that_it_was_told() {
     let shop = Shop::new();
     let mut locked = shop.lock();
     assert_eq!(locked.told(), []);
-    let told = [Told { kind: MatterKind::ClockBehind, subject: "clock".to_owned(), at: at(NOW) }];
+    let told =
+        [Told { kind: MatterKind::ClockBehind, subject: "clock".to_owned(), at: at(NOW), arrived: true }];
     locked.set_told(&told).unwrap();
     locked.abandon();
     let locked = shop.lock();
@@ -973,7 +979,7 @@ fn c062_the_version_before_is_held_or_knows_what_was_sent_whether_or_not_the_mar
     let mut locked = shop.lock();
     locked.consolidate().unwrap();
     die(locked);
-    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None)));
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None, BTreeMap::new())));
     put_back(&shop);
     assert!(shop.lock().journal_ahead());
 
@@ -1037,7 +1043,7 @@ fn a_clock_that_a_person_accepted_lowers_the_mark() {
     locked.lower_mark(now);
     locked.record(&[admitted("cs_2")]).unwrap();
     locked.finish(None).unwrap();
-    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, Some(now))));
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, Some(now), BTreeMap::new())));
 }
 
 #[test]
@@ -1060,7 +1066,7 @@ fn c062_a_ledger_put_back_below_its_journal_is_held() {
     }
     assert_eq!(locked.finish(Some(at(NOW))).unwrap_err().kind(), StoreErrorKind::PutBack);
     assert_eq!((shop.get("ledger.json"), shop.get("ledger.json.journal")), (old, journal));
-    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None)));
+    assert_eq!(shop.view().mark, Some(Mark::new(ID.to_owned(), 4, None, BTreeMap::new())));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::domain::matter::MatterKind;
 use Step::{D0, D3, D7, D14};
 
 fn trial_sent(at: Timestamp) -> StepState {
-    StepState::Sent { at, message_id: "<m@example.com>".into(), via: OUTBOX.into() }
+    StepState::Sent { at, message_id: "<m@example.com>".into(), via: OUTBOX.into(), fate: None }
 }
 
 fn shop(buyers: impl IntoIterator<Item = Buyer>) -> Ledger {

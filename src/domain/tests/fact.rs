@@ -28,7 +28,7 @@ fn loose() -> LooseStop {
 /// A ledger with something of everything, so that each fact has something to act on.
 fn ledger() -> Ledger {
     let mut shop = Shop::new();
-    let trial = StepState::Sent { at: paid_at(), message_id: "m".into(), via: OUTBOX.into() };
+    let trial = StepState::Sent { at: paid_at(), message_id: "m".into(), via: OUTBOX.into(), fate: None };
     let rich = Purchase {
         name: Some("Hanako".into()),
         amount: Some(Amount { value: 500, currency: "jpy".into() }),

@@ -127,7 +127,7 @@ fn frozen() -> Frozen {
 }
 
 fn sent(at: Timestamp) -> StepState {
-    StepState::Sent { at, message_id: "m".into(), via: "post".into() }
+    StepState::Sent { at, message_id: "m".into(), via: "post".into(), fate: None }
 }
 
 /// A plan without a result: the run died.

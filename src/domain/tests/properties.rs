@@ -7,9 +7,10 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::domain::adopt;
-use crate::domain::decide::{Due, sort_for_sending};
+use crate::domain::decide::{Closing, Due, sort_for_sending};
 use crate::domain::outcome::{Outcome, settle};
 use crate::domain::settle::{Found, is_unsettled, resolve, resume};
+use crate::domain::truth::{Truth, settle_plan};
 use proptest::prelude::*;
 
 /// What becomes of one attempt.
@@ -61,12 +62,15 @@ struct Story {
     /// What the policy says of the service's memory, and the truth.
     retention: Retention,
     memory: Option<Seconds>,
+    /// Whether the service has a list that tells the truth.
+    lists: bool,
 }
 
 struct Play {
     shop: Shop,
     policy: Policy,
     memory: Option<Seconds>,
+    lists: bool,
     /// The service: when it first took a key, and with which body.
     taken: HashMap<String, (Timestamp, String)>,
     fates: Vec<Fate>,
@@ -88,6 +92,7 @@ impl Play {
             shop: Shop::new(),
             policy: Policy { retention: story.retention, ..Policy::default() },
             memory: story.memory,
+            lists: story.lists,
             taken: HashMap::new(),
             fates: story.fates.clone(),
             attempts: 0,
@@ -181,13 +186,17 @@ impl Play {
         self.shop.take(now, batch);
         let buyers = self.shop.ledger.buyers.all();
         let closings = buyers.iter().flat_map(|buyer| ask(buyer, &self.policy, now).closings);
-        let close = |c: super::super::decide::Closing| Fact::Closed {
-            key: IdempotencyKey::Step(c.session, c.step),
-            at: now,
-            reason: c.reason,
-        };
-        let closed: Vec<Fact> = closings.map(close).collect();
-        self.shop.record(&closed);
+        for closing in closings.collect::<Vec<_>>() {
+            let told = self.ask_the_service(&closing);
+            let (session, step) = (&closing.session, closing.step);
+            let retention = self.policy.retention;
+            let facts = settle_plan(&self.shop.ledger, session, step, &told, retention, now);
+            let facts = facts.unwrap_or_else(|| {
+                let key = IdempotencyKey::Step(session.clone(), step);
+                vec![Fact::Closed { key, at: now, reason: closing.reason }]
+            });
+            self.shop.record(&facts);
+        }
 
         let mut mails = Vec::new();
         for buyer in self.shop.ledger.buyers.all() {
@@ -200,6 +209,19 @@ impl Play {
             if !self.send(&mail, now) {
                 return;
             }
+        }
+    }
+
+    /// R10: what the service's list proves of a mail that may have left.
+    fn ask_the_service(&self, closing: &Closing) -> Truth {
+        if closing.reason != CloseReason::UnknownResult || !self.lists {
+            return Truth::NotKnown("why".to_owned());
+        }
+        let mut came = self.deliveries.iter();
+        if came.any(|d| d.session == closing.session && d.step == closing.step) {
+            Truth::Sent { id: "m".to_owned(), at: None }
+        } else {
+            Truth::NotSent
         }
     }
 
@@ -221,7 +243,7 @@ impl Play {
         let why = || String::from("why");
         let outcome = match fate {
             Fate::DiesBefore => return false,
-            Fate::RequestLost => Outcome::Unknown { reason: why() },
+            Fate::RequestLost => Outcome::unknown(why()),
             Fate::NotSent => Outcome::NotSent { reason: why(), retry_after: None },
             Fate::RefusedAccount => Outcome::RefusedAccount { reason: why() },
             // A key that the service has taken is answered as before.
@@ -230,7 +252,7 @@ impl Play {
                 self.reaches_the_service(&key, mail, &message.body, now);
                 match fate {
                     Fate::DiesAfter => return false,
-                    Fate::AnswerLost => Outcome::Unknown { reason: why() },
+                    Fate::AnswerLost => Outcome::unknown(why()),
                     _ => Outcome::Accepted { message_id: "m".into() },
                 }
             }
@@ -382,8 +404,16 @@ fn story() -> impl Strategy<Value = Story> {
         said.sort_by_key(|(at, _)| *at);
         said
     });
-    (people, runs(), prop::collection::vec(fate(), 1..40), service)
-        .prop_map(|(said, runs, fates, (retention, memory))| Story { said, runs, fates, retention, memory })
+    (people, runs(), prop::collection::vec(fate(), 1..40), service, any::<bool>()).prop_map(
+        |(said, runs, fates, (retention, memory), lists)| Story {
+            said,
+            runs,
+            fates,
+            retention,
+            memory,
+            lists,
+        },
+    )
 }
 
 /// The last attempt is what the spacing counts from, and a retry that dies unrecorded is one: it is written ahead.
@@ -401,6 +431,7 @@ fn r6_a_retry_that_arrives_and_dies_still_keeps_the_next_mail_two_days_away() {
         fates: vec![Fate::Accepted, Fate::RequestLost, Fate::DiesAfter, Fate::Accepted],
         retention: Retention::For(days(1)),
         memory: Some(days(1)),
+        lists: false,
     };
     let came: Vec<_> = Play::of(&story, false)
         .deliveries
@@ -437,6 +468,7 @@ proptest! {
             fates: vec![Fate::Accepted],
             retention: Retention::For(days(1)),
             memory: Some(days(1)),
+            lists: false,
         };
         let play = Play::of(&story, false);
         let came: Vec<_> = play.deliveries.iter().map(|d| (d.step, d.at)).collect();
@@ -449,6 +481,7 @@ proptest! {
     #[test]
     fn c006_a_mail_that_left_is_sent_or_waits_for_a_human(
         fates in prop::collection::vec(fate(), 1..30), gaps in prop::collection::vec(600i64..40_000, 60),
+        lists in any::<bool>(),
     ) {
         let mut now = start();
         let runs: Vec<_> = gaps.into_iter().map(|gap| { now = now + Seconds(gap); now }).collect();
@@ -458,13 +491,15 @@ proptest! {
             fates,
             retention: Retention::For(days(1)),
             memory: Some(days(1)),
+            lists,
         };
         let play = Play::of(&story, false);
         for (step, state) in play.shop.purchase("cs_1").steps.iter() {
             let left = play.deliveries.iter().any(|d| d.step == step);
             let known = match state {
                 StepState::Sent { .. } => left,
-                StepState::Closed { reason: CloseReason::UnknownResult, .. } | StepState::Planned { .. } => true,
+                StepState::Closed { reason: CloseReason::UnknownResult, .. } => !lists,
+                StepState::Planned { .. } => true,
                 StepState::Pending { .. } | StepState::Closed { .. } => !left,
             };
             prop_assert!(known, "{} {:?}, left: {}", step, state, left);

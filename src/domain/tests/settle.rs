@@ -179,7 +179,8 @@ fn r10_each_state_and_what_a_persons_word_makes_of_it() {
     let tried = paid_at() + days(4);
     let (now, late) = (paid_at() + days(5), paid_at() + days(7));
     let attempt = |reason| closed_after(tried, now, reason);
-    let by_hand = |id: &str, at, via: &str| StepState::Sent { at, message_id: id.into(), via: via.into() };
+    let by_hand =
+        |id: &str, at, via: &str| StepState::Sent { at, message_id: id.into(), via: via.into(), fate: None };
     let named = Found::Sent(Some("m-1".into()));
     let unnamed = Found::Sent(None);
     let table: Vec<(StepState, Result<StepState, Refusal>, StepState)> = vec![
