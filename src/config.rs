@@ -3,6 +3,8 @@
 //! What is left out has the value of [`SAMPLE`], which `init` writes. Relative paths start at the settings' folder, so
 //! that cron and a terminal mean the same files.
 
+mod resend;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +13,7 @@ use serde::Deserialize;
 use crate::domain::ids::Address;
 use crate::domain::policy::{Policy, Retention};
 use crate::domain::time::Seconds;
+use crate::mail::resend::ResendSettings;
 use crate::mail::{Language, MailSettings, Sender};
 
 /// The name of the settings file.
@@ -34,6 +37,10 @@ pub struct Settings {
     pub allow_shared_folder: bool,
     /// Who writes.
     pub mail: MailSettings,
+    /// How mails leave.
+    pub transport: TransportName,
+    /// The mail service Resend.
+    pub resend: ResendSettings,
     /// Where the outbox puts mails.
     pub outbox_dir: Option<PathBuf>,
     /// The seller's own templates.
@@ -48,6 +55,15 @@ pub struct Settings {
     pub livemode: bool,
     /// What every template may use.
     pub vars: BTreeMap<String, String>,
+}
+
+/// `mail.transport`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportName {
+    /// Each mail a file.
+    Outbox,
+    /// The mail service of that name.
+    Resend,
 }
 
 /// A fault in the settings. Nothing is sent with settings that are not understood.
@@ -67,6 +83,7 @@ struct File {
     allow_shared_folder: bool,
     mail: Mail,
     outbox: Folder,
+    resend: resend::Section,
     policy: Numbers,
     templates: Folder,
     spool: Folder,
@@ -202,26 +219,29 @@ impl Settings {
             if (least..=most).contains(&value) {
                 Ok(value)
             } else {
-                Err(fault(format!("policy.{setting} is {value}; it must lie between {least} and {most}")))
+                Err(fault(format!("{setting} is {value}; it must lie between {least} and {most}")))
             }
         };
         let folder = |text: &Option<String>, setting: &str| match text {
             None => Ok(None),
             Some(text) => resolve(&home, &filled(setting, text)?).map(Some).map_err(fault),
         };
-        if file.mail.transport != "outbox" {
-            return Err(fault(format!(
-                "mail.transport is `{}`; this version knows `outbox`",
-                file.mail.transport
-            )));
-        }
+        let transport = match file.mail.transport.as_str() {
+            "outbox" => TransportName::Outbox,
+            "resend" => TransportName::Resend,
+            other => {
+                return Err(fault(format!("mail.transport is `{other}`; it must be `outbox` or `resend`")));
+            }
+        };
+        let key_file = folder(&file.resend.api_key_file, "resend.api_key_file")?;
+        let resend = file.resend.check(key_file).map_err(fault)?;
         let language = match file.mail.language.as_str() {
             "ja" => Language::Ja,
             "en" => Language::En,
             other => return Err(fault(format!("mail.language is `{other}`; it must be `ja` or `en`"))),
         };
-        let spacing = within("spacing_hours", file.policy.spacing_hours, 0, 336)?;
-        let most = within("max_mails_per_run", file.policy.max_mails_per_run, 1, 1_000_000)?;
+        let spacing = within("policy.spacing_hours", file.policy.spacing_hours, 0, 336)?;
+        let most = within("policy.max_mails_per_run", file.policy.max_mails_per_run, 1, 1_000_000)?;
         for name in file.vars.keys() {
             if !is_identifier(name) {
                 return Err(fault(format!(
@@ -244,6 +264,8 @@ impl Settings {
                 business_address: filled("mail.business_address", &file.mail.business_address)?,
                 language,
             },
+            transport,
+            resend,
             outbox_dir: Some(folder(&file.outbox.dir, "outbox.dir")?.unwrap_or_else(|| home.join("outbox"))),
             templates_dir: folder(&file.templates.dir, "templates.dir")?,
             spool_dir: Some(folder(&file.spool.dir, "spool.dir")?.unwrap_or_else(|| home.join(SPOOL))),
@@ -391,7 +413,12 @@ mod tests {
             ("[mail]\nreply_to = \"\"", "mail.reply_to: address is empty"),
             ("[mail]\nfrom = \"Shop <a b@example.com>\"", "mail.from: address has a space"),
             ("[mail]\nlanguage = \"fr\"", "mail.language is `fr`"),
-            ("[mail]\ntransport = \"resend\"", "mail.transport is `resend`"),
+            ("[mail]\ntransport = \"pigeon\"", "mail.transport is `pigeon`"),
+            ("[resend]\nbase_url = \"api.resend.com\"", "resend.base_url is no address"),
+            ("[resend]\nrequests_per_second = 0", "resend.requests_per_second is 0"),
+            ("[resend]\napi_key = \"re_1\"", "line 2: unknown field `api_key`"),
+            ("[resend]\napi_key_command = []", "resend.api_key_command is empty"),
+            ("[resend]\napi_key_file = \"k\"\napi_key_command = [\"k\"]", "are both set"),
             ("[mail]\nbusiness = \"  \"", "mail.business is empty"),
             ("[policy]\nspacing_hours = -1", "policy.spacing_hours is -1"),
             ("[policy]\nmax_mails_per_run = 0", "policy.max_mails_per_run is 0"),
@@ -405,6 +432,25 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text:?} gave {error:?}");
             assert!(error.starts_with("settings `stepmail.toml`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn c070_a_key_in_the_wrong_place_is_not_repeated() {
+        for text in [
+            "[resend]\napi_key_file = \"re_Sentinel_1234\"",
+            "[resend]\napi_key_command = [\"re_Sentinel_1234\"]",
+            "[resend]\napi_key_command = [\"echo\", \"re_Sentinel_1234\"]",
+            "[resend]\napi_key_command = \"re_Sentinel_1234\"",
+            "[resend]\napi_key = \"re_Sentinel_1234\"",
+            "[resend]\nrequests_per_second = \"re_Sentinel_1234\"",
+            "[resend]\nbase_url = \"re_Sentinel_1234\"",
+            "[resend]\nbase_url = \"https://re_Sentinel_1234@api.resend.com\"",
+            "[resend]\nre_Sentinel_1234",
+            "resend = \"re_Sentinel_1234\"",
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(!error.contains("Sentinel"), "{text}: {error}");
         }
     }
 

@@ -1,8 +1,9 @@
 //! From what went wrong to the exit code. The codes say what happens next: done, a person must look, try next hour.
 
-use crate::command::{NotKnown, Refused};
+use crate::command::{NotKnown, RealTime, Refused};
 use crate::config::ConfigError;
 use crate::disk::FileError;
+use crate::secret::SecretError;
 use crate::source::SourceError;
 use crate::store::{StoreError, StoreErrorKind};
 
@@ -51,7 +52,10 @@ impl Exit {
             if let Some(error) = cause.downcast_ref::<StoreError>() {
                 return error.kind().into();
             }
-            if cause.is::<ConfigError>() {
+            if cause.is::<RealTime>() {
+                return Self::Usage;
+            }
+            if cause.is::<ConfigError>() || cause.is::<SecretError>() {
                 return Self::Settings;
             }
             if cause.is::<SourceError>() {

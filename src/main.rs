@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// Says what went wrong: to programs as an object, to people on standard error.
 fn tell(error: &anyhow::Error, style: Style) -> Exit {
     let exit = Exit::of(error);
-    if style == Style::Json {
+    if style == Style::Json && exit != Exit::Usage {
         let object =
             serde_json::json!({ "schema": "stepmail-error/1", "error": error.to_string(), "exit": exit });
         report::print_json(&object);

@@ -12,7 +12,6 @@ use crate::domain::ledger::{Gap, Ledger, OUTBOX};
 use crate::domain::matter::MatterKind;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
-use crate::mail::Transport;
 use crate::report::Style;
 use crate::store::LockedLedger;
 
@@ -34,7 +33,7 @@ pub(super) fn adopt(asked: &cli::Adopt, place: &Place, style: Style, clock: &Clo
         (view.ledger, seen, view.beyond)
     };
     let mut answer = Answer::new("adopt", place, asked.how, now)?;
-    let held = guard(&ledger, &seen.known(&place.transport, clock, asked.accept_clock), now);
+    let held = guard(&ledger, &seen.known(place.transport(), clock, asked.accept_clock), now);
     let (path, outbox) = (answer.ledger().to_owned(), asked.outbox.map(Trial::from));
     let change = Change::of(asked, &ledger, &seen, &held)?;
 
@@ -64,7 +63,7 @@ pub(super) fn adopt(asked: &cli::Adopt, place: &Place, style: Style, clock: &Clo
     }
     if let Some(trial) = outbox {
         let ended = end_trial(&after, trial, now);
-        answer.says.push(say_trial(trial, &ended, place.transport.name() == OUTBOX));
+        answer.says.push(say_trial(trial, &ended, place.transport().name() == OUTBOX));
         add(&mut after, ended);
     }
     answer.changed = !facts.is_empty();
@@ -228,7 +227,7 @@ fn say_trial(trial: Trial, ended: &[Fact], still_outbox: bool) -> String {
 fn say_next(after: &Ledger, place: &Place, seen: &Seen, clock: &Clock, now: Timestamp) -> Vec<String> {
     let seen =
         Seen { mark: None, journal_ahead: false, former: None, installation: seen.installation.clone() };
-    let still = guard(after, &seen.known(&place.transport, clock, false), now);
+    let still = guard(after, &seen.known(place.transport(), clock, false), now);
     if !still.is_empty() {
         return still.into_iter().map(|held| format!("the next run is held: {}", held.text)).collect();
     }

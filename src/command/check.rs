@@ -29,7 +29,7 @@ const LATE: Seconds = Seconds::hours(3);
 pub(super) fn check(global: &Global, style: Style, clock: &Clock) -> Exit {
     let now = clock.now();
     let mut report = CheckReport::new(now);
-    match Place::find(global) {
+    match Place::find(global, clock) {
         Ok(place) => everything(&place, clock, now, &mut report),
         Err(error) => {
             let text = format!("{error}; mend that first: without settings nothing else can be looked at");
@@ -207,7 +207,7 @@ fn ledger(store: &Store, report: &mut CheckReport) -> Option<View> {
 /// R12, by the run's own guards. Without a ledger what can be known of the clock is known.
 fn guards(place: &Place, view: Option<&View>, clock: &Clock, now: Timestamp, report: &mut CheckReport) {
     let seen = view.map_or_else(Seen::default, Seen::in_view);
-    let known = seen.known(&place.transport, clock, false);
+    let known = seen.known(place.transport(), clock, false);
     let nothing = Ledger::empty(now, None);
     for held in guard(view.map_or(&nothing, |view| &view.ledger), &known, now) {
         let item = match held.kind {

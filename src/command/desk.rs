@@ -60,7 +60,7 @@ impl Desk {
 
     /// The guards that hold the next run (R12).
     pub(super) fn held(&self, place: &Place, clock: &Clock) -> Vec<Held> {
-        guard(self.ledger(), &self.seen.known(&place.transport, clock, false), clock.now())
+        guard(self.ledger(), &self.seen.known(place.transport(), clock, false), clock.now())
     }
 
     /// Refuses a clock that a run would not close or send by (R12), where `now` decides what is over.

@@ -38,7 +38,7 @@ pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock)
     report.now = Some(now);
     take_in_all(&mut book, reading.incoming, &mut spools, clock, now, &mut report)?;
     super::say_what_was_dropped(spools.dropped(), livemode);
-    let held = guard(book.ledger(), &seen.known(&place.transport, clock, false), now);
+    let held = guard(book.ledger(), &seen.known(place.transport(), clock, false), now);
     super::finish(book, None)?;
     report.conclude();
     for held in held.iter().filter(|held| held.kind == MatterKind::OtherInstallation) {

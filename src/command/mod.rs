@@ -18,15 +18,16 @@ use std::time::Duration;
 
 use crate::cli::{Cli, Command, Global};
 use crate::clock::Clock;
-use crate::config::Settings;
+use crate::config::{ConfigError, Settings, TransportName};
 use crate::domain::fact::Whom;
 use crate::domain::guard::{Known, MarkSeen};
 use crate::domain::ledger::{MarkKind, OUTBOX};
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
-use crate::mail::{Outbox, Templates, Transport};
+use crate::mail::{Language, Outbox, Resend, Templates, Transport};
 use crate::report::{Style, complain};
+use crate::run::Shop;
 use crate::source::spool::Manner;
 use crate::source::{Reading, Spools};
 use crate::store::{LockedLedger, Mark, Store, StoreError, View};
@@ -40,26 +41,43 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Init(init) => init::init(&init, &cli.global, style, &clock),
         Command::Run(run) => run::run(&run, &cli.global, style, &clock),
-        Command::Ingest(ingest) => ingest::ingest(&ingest, &Place::find(&cli.global)?, style, &clock),
-        Command::Status(status) => status::status(&status, &Place::find(&cli.global)?, style, &clock),
-        Command::Show(show) => show::show(&show, &Place::find(&cli.global)?, style, &clock),
-        Command::Adopt(adopt) => adopt::adopt(&adopt, &Place::find(&cli.global)?, style, &clock),
+        Command::Ingest(ingest) => ingest::ingest(&ingest, &Place::find(&cli.global, &clock)?, style, &clock),
+        Command::Status(status) => status::status(&status, &Place::find(&cli.global, &clock)?, style, &clock),
+        Command::Show(show) => show::show(&show, &Place::find(&cli.global, &clock)?, style, &clock),
+        Command::Adopt(adopt) => adopt::adopt(&adopt, &Place::find(&cli.global, &clock)?, style, &clock),
         Command::Check => Ok(check::check(&cli.global, style, &clock)),
         Command::MarkStopped(hand) => {
-            mark::mark(MarkKind::Stopped, &hand, &Place::find(&cli.global)?, style, &clock)
+            mark::mark(MarkKind::Stopped, &hand, &Place::find(&cli.global, &clock)?, style, &clock)
         }
         Command::MarkStarted(hand) => {
-            mark::mark(MarkKind::Started, &hand, &Place::find(&cli.global)?, style, &clock)
+            mark::mark(MarkKind::Started, &hand, &Place::find(&cli.global, &clock)?, style, &clock)
         }
         Command::MarkRepurchase(hand) => {
-            mark::mark(MarkKind::Repurchase, &hand, &Place::find(&cli.global)?, style, &clock)
+            mark::mark(MarkKind::Repurchase, &hand, &Place::find(&cli.global, &clock)?, style, &clock)
         }
         Command::MarkOutcome(hand) => {
-            mark::mark(MarkKind::Outcome, &hand, &Place::find(&cli.global)?, style, &clock)
+            mark::mark(MarkKind::Outcome, &hand, &Place::find(&cli.global, &clock)?, style, &clock)
         }
-        Command::Resume(asked) => resume::resume(&asked, &Place::find(&cli.global)?, style, &clock),
-        Command::Resolve(asked) => resolve::resolve(&asked, &Place::find(&cli.global)?, style, &clock),
-        Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global)?, style, &clock),
+        Command::Resume(asked) => resume::resume(&asked, &Place::find(&cli.global, &clock)?, style, &clock),
+        Command::Resolve(asked) => {
+            resolve::resolve(&asked, &Place::find(&cli.global, &clock)?, style, &clock)
+        }
+        Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global, &clock)?, style, &clock),
+    }
+}
+
+/// How mails leave.
+enum Mailer {
+    Outbox(Outbox),
+    Resend(Box<Resend>),
+}
+
+impl Mailer {
+    fn transport(&self) -> &dyn Transport {
+        match self {
+            Self::Outbox(outbox) => outbox,
+            Self::Resend(resend) => &**resend,
+        }
     }
 }
 
@@ -69,28 +87,79 @@ struct Place {
     ledger: PathBuf,
     state_dir: PathBuf,
     outbox_dir: PathBuf,
-    transport: Outbox,
+    mailer: Mailer,
     /// The numbers of the settings, and what the transport adds.
     policy: Policy,
 }
 
 impl Place {
-    fn find(global: &Global) -> anyhow::Result<Self> {
+    fn find(global: &Global, clock: &Clock) -> anyhow::Result<Self> {
         let settings = Settings::load(global.config.as_deref())?;
         let ledger = global.ledger.clone().unwrap_or_else(|| settings.ledger());
         // Two names of one ledger must not have two outboxes and two state folders beside them.
         let behind_link = ledger.is_symlink().then(|| ledger.canonicalize().ok()).flatten();
         let beside = crate::disk::folder_of(behind_link.as_ref().unwrap_or(&ledger)).to_owned();
         let outbox_dir = settings.outbox_dir.clone().unwrap_or_else(|| beside.join("outbox"));
-        let transport = Outbox::new(&outbox_dir);
+        let mailer = match settings.transport {
+            TransportName::Outbox => Mailer::Outbox(Outbox::new(&outbox_dir)),
+            TransportName::Resend => Mailer::Resend(Box::new(Resend::new(settings.resend.clone(), clock))),
+        };
         Ok(Self {
             state_dir: settings.state_dir.clone().unwrap_or_else(|| beside.join(".stepmail")),
-            policy: settings.policy(transport.retention()),
+            policy: settings.policy(mailer.transport().retention()),
             ledger,
             outbox_dir,
-            transport,
+            mailer,
             settings,
         })
+    }
+
+    fn transport(&self) -> &dyn Transport {
+        self.mailer.transport()
+    }
+
+    /// What a run works with.
+    fn shop<'a>(&'a self, templates: &'a Templates, clock: &'a Clock) -> Shop<'a> {
+        let settings = &self.settings;
+        Shop {
+            templates,
+            transport: self.transport(),
+            mail: &settings.mail,
+            values: Language::ALL.into_iter().map(|language| (language, settings.values(language))).collect(),
+            policy: self.policy.clone(),
+            clock,
+        }
+    }
+
+    /// Makes sure that mails can be sent before anything is done: a key, and settings that are the seller's own. Nothing is
+    /// asked of the service.
+    ///
+    /// # Errors
+    /// [`ConfigError`], [`SecretError`](crate::secret::SecretError): no mail may be sent with these settings.
+    fn ready_to_mail(&self) -> anyhow::Result<()> {
+        let Mailer::Resend(resend) = &self.mailer else { return Ok(()) };
+        let placeholders = self.settings.placeholders();
+        if !resend.stays_here() && !placeholders.is_empty() {
+            let file = self.settings.file.as_ref().map(|file| format!("`{}`", file.display()));
+            return Err(ConfigError {
+                place: file,
+                why: format!(
+                    "{} still have the example's values, and mails would leave with them; put your own there",
+                    placeholders.join(", ")
+                ),
+            }
+            .into());
+        }
+        resend.unlock()?;
+        Ok(())
+    }
+
+    /// `--now` decides over real mails nowhere.
+    ///
+    /// # Errors
+    /// [`RealTime`].
+    fn allows(&self, clock: &Clock) -> Result<(), RealTime> {
+        if clock.is_fixed() && !self.transport().stays_here() { Err(RealTime) } else { Ok(()) }
     }
 
     /// Folders of events; none of them may be one in which stepmail keeps its own files.
@@ -129,7 +198,8 @@ impl Place {
     }
 
     /// Takes the lock, and says so when it has to wait.
-    fn lock(&self, seconds: u64, clock: &Clock, style: Style) -> Result<LockedLedger, StoreError> {
+    fn lock(&self, seconds: u64, clock: &Clock, style: Style) -> anyhow::Result<LockedLedger> {
+        self.allows(clock)?;
         let ledger = self.store()?.lock(Duration::from_secs(seconds), clock, |holder| {
             if style != Style::Quiet {
                 complain(&format!("stepmail: waiting for another command to end: {holder}"));
@@ -242,6 +312,14 @@ pub struct NotKnown {
     what: String,
     ledger: PathBuf,
 }
+
+/// A pretended time beside a mail service that is real.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "--now is for rehearsals: it works with --dry-run, with the outbox, and with a mail service on this machine, and \
+     mails can leave by these settings; nothing was sent or changed; leave it out"
+)]
+pub struct RealTime;
 
 /// A command that was not carried out, since a person must decide or do something first.
 #[derive(Debug, thiserror::Error)]

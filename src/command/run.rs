@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::cli;
 use crate::clock::Clock;
+use crate::domain::ledger::OUTBOX;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
-use crate::mail::Language;
 use crate::report::Style;
 use crate::report::run::RunReport;
-use crate::run::{DryBook, Ended, Shop, Task};
+use crate::run::{DryBook, Ended, Task};
 use crate::source;
 use crate::source::spool::Manner;
 use crate::store::{LockedLedger, StoreError};
@@ -29,14 +29,16 @@ pub(super) fn run(
             Ok(report.exit)
         }
         // Programs read the failure in the object; people on standard error, after what was done until then.
-        (Err(error), Style::Json) => {
+        (Err(error), Style::Json) if Exit::of(&error) != Exit::Usage => {
             let told = std::iter::once(error.to_string()).chain(report.not_taken.iter().cloned());
             report.fail(Exit::of(&error), told.collect::<Vec<_>>().join("; "));
             report.print(style);
             Ok(report.exit)
         }
         (Err(error), _) => {
-            report.print(style);
+            if style != Style::Json {
+                report.print(style);
+            }
             Err(error)
         }
     }
@@ -49,20 +51,17 @@ fn attempt(
     clock: &Clock,
     report: &mut RunReport,
 ) -> anyhow::Result<()> {
-    let place = Place::find(global)?;
+    let place = Place::find(global, clock)?;
     let settings = &place.settings;
     let templates = place.templates();
-    report.outbox = Some(place.outbox_dir.clone());
-    let shop = Shop {
-        templates: &templates,
-        transport: &place.transport,
-        mail: &settings.mail,
-        values: Language::ALL.into_iter().map(|language| (language, settings.values(language))).collect(),
-        policy: place.policy.clone(),
-        clock,
-    };
-    // Whether there is a ledger that may be used, before anything is read from a pipe.
+    if !asked.dry_run {
+        place.allows(clock)?;
+    }
+    report.outbox = (place.transport().name() == OUTBOX).then(|| place.outbox_dir.clone());
+    let shop = place.shop(&templates, clock);
+    // Whether there is a ledger that may be used, and a way for mails to leave, before anything is read from a pipe.
     place.store()?;
+    place.ready_to_mail()?;
     let mut batch = Vec::new();
     let (mut folders, files): (Vec<PathBuf>, _) =
         asked.events.iter().cloned().partition(|path| path.is_dir());
@@ -82,7 +81,7 @@ fn attempt(
     if asked.dry_run {
         let view = place.view()?;
         let seen = Seen::in_view(&view);
-        let known = seen.known(&place.transport, clock, accepted);
+        let known = seen.known(place.transport(), clock, accepted);
         let task = Task { batch, feed: &mut spools, allow: asked.allow, known, moment: clock.moment() };
         report.now = Some(task.moment.now);
         crate::run::run(&mut DryBook::new(view), &shop, task, report)?;
@@ -93,7 +92,7 @@ fn attempt(
             }
         })?;
         let seen = Seen::of(&book);
-        let known = seen.known(&place.transport, clock, accepted);
+        let known = seen.known(place.transport(), clock, accepted);
         let task = Task { batch, feed: &mut spools, allow: asked.allow, known, moment: clock.moment() };
         let now = task.moment.now;
         report.now = Some(now);

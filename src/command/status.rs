@@ -12,7 +12,7 @@ use super::{Place, Seen};
 pub(super) fn status(asked: &Status, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let view = place.view()?;
     let now = clock.now();
-    let held = guard(&view.ledger, &Seen::in_view(&view).known(&place.transport, clock, false), now);
+    let held = guard(&view.ledger, &Seen::in_view(&view).known(place.transport(), clock, false), now);
     let path = place.store()?.path().display().to_string();
     let report =
         StatusReport::of(&view.ledger, &path, &place.policy, held, super::last_run(&view), now, asked.all);

@@ -45,8 +45,8 @@ pub(super) fn compose(message: &Message) -> Result<String, String> {
         .header("Subject", subject_header(subject))
         .header("Auto-Submitted", raw("auto-generated"))
         .header(KEY_HEADER, raw(key));
-    if matches!(message.key, IdempotencyKey::Step(_, Step::D3 | Step::D7 | Step::D14)) {
-        builder = builder.header("List-Unsubscribe", raw(format!("<{}>", stop_link(message))));
+    if let Some(stop) = stop_header(message) {
+        builder = builder.header("List-Unsubscribe", raw(stop));
     }
     let content = ContentType::new("multipart/alternative").attribute("boundary", boundary);
     let mail = builder
@@ -90,6 +90,12 @@ fn message_id(message: &Message) -> String {
         "<{}@{domain}>",
         &hash(&["message-id", &message.key.to_string(), &message.date.to_string()])[..40]
     )
+}
+
+/// `List-Unsubscribe`, for the mails that a reader must be able to refuse.
+pub(super) fn stop_header(message: &Message) -> Option<String> {
+    let refusable = matches!(message.key, IdempotencyKey::Step(_, Step::D3 | Step::D7 | Step::D14));
+    refusable.then(|| format!("<{}>", stop_link(message)))
 }
 
 /// The address that stops the mails, as RFC 6068 wants it.

@@ -25,12 +25,14 @@ mod markdown;
 mod mime;
 pub mod notice;
 pub mod outbox;
+pub mod resend;
 pub mod template;
 pub mod values;
 
 pub use archive::{Archive, Page, Unreadable};
 pub use notice::notice;
 pub use outbox::Outbox;
+pub use resend::Resend;
 pub use template::{Language, Rendered, TemplateFault, Templates};
 pub use values::Values;
 

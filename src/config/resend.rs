@@ -1,0 +1,86 @@
+//! The section `[resend]`.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::http::BaseUrl;
+use crate::mail::resend::ResendSettings;
+use crate::secret::Places;
+
+/// What every key of the service begins with.
+const PREFIX: &str = "re_";
+
+/// As it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Section {
+    base_url: String,
+    requests_per_second: i64,
+    pub(super) api_key_file: Option<String>,
+    api_key_command: Option<Vec<String>>,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        Self {
+            base_url: "https://api.resend.com".into(),
+            requests_per_second: 4,
+            api_key_file: None,
+            api_key_command: None,
+        }
+    }
+}
+
+impl Section {
+    /// The same, checked. `key_file` is the path that `api_key_file` means. An error is a reason in words.
+    pub(super) fn check(self, key_file: Option<PathBuf>) -> Result<ResendSettings, String> {
+        let base_url =
+            BaseUrl::parse(self.base_url.trim()).map_err(|why| format!("resend.base_url {why}"))?;
+        let requests_per_second = u32::try_from(self.requests_per_second)
+            .ok()
+            .filter(|pace| (1..=1000).contains(pace))
+            .ok_or_else(|| {
+                let pace = self.requests_per_second;
+                format!("resend.requests_per_second is {pace}; it must lie between 1 and 1000")
+            })?;
+        // A path and a program are named in messages; a key must not be (C070).
+        let is_key =
+            |text: &String| text.trim().starts_with(PREFIX) && text.len() >= 12 && !text.contains(['/', '.']);
+        if self.api_key_file.as_ref().is_some_and(is_key) {
+            return Err("resend.api_key_file holds a key; it must name a file that holds it".to_owned());
+        }
+        if self.api_key_command.iter().flatten().any(is_key) {
+            return Err(
+                "resend.api_key_command holds a key; it must name a program that prints it".to_owned()
+            );
+        }
+        if self.api_key_file.is_some() && self.api_key_command.is_some() {
+            return Err(
+                "resend.api_key_file and resend.api_key_command are both set; keep the one that has the key"
+                    .to_owned(),
+            );
+        }
+        let is_empty =
+            |command: &Vec<String>| command.first().is_none_or(|program| program.trim().is_empty());
+        if self.api_key_command.as_ref().is_some_and(is_empty) {
+            return Err(
+                "resend.api_key_command is empty; it is a list, the program first: [\"pass\", \"show\", \
+                        \"resend\"]"
+                    .to_owned(),
+            );
+        }
+        Ok(ResendSettings {
+            base_url,
+            requests_per_second,
+            key: Places {
+                section: "resend",
+                prefix: PREFIX,
+                file: key_file,
+                command: self.api_key_command,
+                credential: "resend_api_key",
+                variable: "RESEND_API_KEY",
+            },
+        })
+    }
+}

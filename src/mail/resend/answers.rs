@@ -1,0 +1,224 @@
+//! What the service's answers mean (R9). The status alone is not enough: `name` is read first, then the status, then the
+//! kind of status.
+//!
+//! What is kept of an answer goes into ledger, log and notices, and a service may put the key or a buyer's address into
+//! it. So its words are kept only after everything that could be either was taken out, and of what is no JSON, nothing.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::domain::outcome::Outcome;
+use crate::http::Answer;
+use crate::mail::Unreadable;
+use crate::secret::Secret;
+
+/// A message id is not longer.
+const ID_MAX: usize = 200;
+/// The most of the service's own words that is kept.
+const WORDS_MAX: usize = 200;
+/// A longer word is no word: a key, a token, an address.
+const WORD_MAX: usize = 40;
+
+/// Fields of the request that are the same in every mail: a fault in one of them is about all.
+const OURS: [&str; 5] = ["from", "reply_to", "replyto", "headers", "tags"];
+
+/// Names that are about the account, whatever the status beside them.
+const ACCOUNT: [&str; 8] = [
+    "daily_quota_exceeded",
+    "monthly_quota_exceeded",
+    "missing_api_key",
+    "invalid_api_key",
+    "suspended_api_key",
+    "invalid_permission",
+    "restricted_api_key",
+    "invalid_from_address",
+];
+
+/// What an answer to `POST /emails` means.
+pub(super) fn classify(answer: &Answer, key: &Secret) -> Outcome {
+    let said = Said::of(answer, key);
+    let reason = said.reason();
+    let account = |why: &str| Outcome::RefusedAccount { reason: format!("{reason}{why}") };
+    let later = || Outcome::NotSent { reason: reason.clone(), retry_after: answer.retry_after };
+    match (answer.status, said.name.as_str()) {
+        (200..=299, _) => match said.id {
+            Some(message_id) => Outcome::Accepted { message_id },
+            None => Outcome::unknown(format!("{reason}, and no message id")),
+        },
+        // Whatever it says, services are known to have taken a mail and answered so.
+        (500.., _) => Outcome::unknown(reason),
+        (..=399, _) => account("; this is not the service's API: is resend.base_url right?"),
+        (_, "invalid_idempotent_request") => Outcome::Conflict { reason },
+        (_, "concurrent_idempotent_requests") => Outcome::Unknown { reason, in_progress: true },
+        (_, "rate_limit_exceeded") => later(),
+        (400, "invalid_idempotency_key") => account("; this is a fault of stepmail"),
+        (404 | 405, _) => account("; is resend.base_url right?"),
+        (403, _) if !said.is_json => account("; something between here and the service refuses it"),
+        (401..=403 | 407 | 451, _) => account(""),
+        (_, name) if ACCOUNT.contains(&name) => account(""),
+        // The service gave up waiting, or does not want to be asked so early: it says nothing of what it has read.
+        (408 | 409 | 425, _) => Outcome::unknown(reason),
+        (429, _) => later(),
+        _ if said.is_about_all() => account(""),
+        _ => Outcome::RefusedMail { reason },
+    }
+}
+
+/// The body of an answer to a read.
+pub(super) fn read(answer: Answer, key: &Secret) -> Result<Vec<u8>, Unreadable> {
+    let said = Said::of(&answer, key);
+    match (answer.status, said.name.as_str(), answer.body) {
+        (200..=299, _, Some(body)) => Ok(body),
+        (401, "restricted_api_key", _) => Err(Unreadable::NotAllowed),
+        _ => Err(Unreadable::Failed { reason: said.reason(), retry_after: answer.retry_after }),
+    }
+}
+
+/// What of an answer may be repeated.
+pub(super) struct Said {
+    status: u16,
+    content_type: Option<String>,
+    is_json: bool,
+    /// `name`, if it looks like one; else empty.
+    pub(super) name: String,
+    /// `message`, as it came.
+    message: String,
+    /// The same, fit to be shown.
+    shown: String,
+    id: Option<String>,
+}
+
+impl Said {
+    pub(super) fn of(answer: &Answer, key: &Secret) -> Self {
+        let value: Value =
+            answer.body.as_ref().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
+        let fault = value.get("error").filter(|fault| fault.is_object()).unwrap_or(&value);
+        let text = |name: &str| fault.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let is_name = |name: &String| {
+            (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        };
+        let is_id = |id: &&str| (1..=ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
+        let message = text("message");
+        Self {
+            status: answer.status,
+            content_type: answer.content_type.clone(),
+            is_json: value.is_object(),
+            name: Some(text("name")).filter(is_name).unwrap_or_default(),
+            shown: showable(&message, key),
+            message,
+            id: value.get("id").and_then(Value::as_str).filter(is_id).map(|id| key.hide(id)),
+        }
+    }
+
+    /// One line: status, name, and its words. Equal faults have equal reasons.
+    pub(super) fn reason(&self) -> String {
+        let mut reason = format!("it answered {}", self.status);
+        if !self.name.is_empty() {
+            reason.push(' ');
+            reason.push_str(&self.name);
+        }
+        if !self.shown.is_empty() {
+            reason.push_str(": ");
+            reason.push_str(&self.shown);
+        } else if !self.is_json {
+            let kind = self.content_type.as_deref().unwrap_or_default();
+            let is_kind = |kind: &str| {
+                kind.len() <= 40 && kind.bytes().all(|b| b.is_ascii_lowercase() || b"/-+.".contains(&b))
+            };
+            if !kind.is_empty() && is_kind(kind) && kind != "application/json" {
+                let _ = write!(reason, " ({kind})");
+            }
+        }
+        reason
+    }
+
+    /// Whether a fault of a message is one of every message: it names the key, or a field that all mails have in common.
+    /// The first field in backquotes decides, since a fault of `to` may go on to speak of an address "from" somewhere.
+    fn is_about_all(&self) -> bool {
+        let message = self.message.to_ascii_lowercase();
+        if message.contains("api key") || message.contains("api_key") {
+            return true;
+        }
+        let is_field = |text: &&str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'-')
+        };
+        let quoted = message.split('`').skip(1).step_by(2).find(is_field);
+        if let Some(field) = quoted {
+            return OURS.contains(&field.replace('-', "_").as_str());
+        }
+        let words: Vec<&str> = message
+            .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
+            .filter(|word| !word.is_empty())
+            .collect();
+        words.iter().any(|word| ["reply_to", "reply-to", "replyto", "headers", "tags", "tag"].contains(word))
+            || words.windows(2).any(|pair| matches!(pair, ["from", "field" | "address"]))
+    }
+}
+
+/// A service's words without what may be a key, an address, a name or a number that differs each time.
+fn showable(message: &str, key: &Secret) -> String {
+    let message: String = key.hide(message).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let message = without_quoted(&message);
+    let words: Vec<String> = message.split_whitespace().map(word).collect();
+    words.join(" ").chars().take(WORDS_MAX).collect()
+}
+
+/// A word, or `…` where it may say who or what this is about.
+fn word(word: &str) -> String {
+    let lower = word.to_ascii_lowercase();
+    let is_personal = lower.contains(['@', '＠']) || lower.contains("%40") || word.chars().count() > WORD_MAX;
+    let is_key = lower.contains("re_") && word.len() > 8;
+    if is_personal || is_key {
+        return "…".to_owned();
+    }
+    if word.bytes().filter(u8::is_ascii_digit).count() > 3 {
+        return "…".to_owned();
+    }
+    word.to_owned()
+}
+
+/// What stands in quotes or angle brackets may be a value. A plain word in backquotes is the name of a field.
+fn without_quoted(text: &str) -> String {
+    let mut shown = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', '`', '<', '“', '「', '\'']) {
+        let (before, from) = rest.split_at(at);
+        shown.push_str(before);
+        let open = from.chars().next().unwrap_or_default();
+        let close = match open {
+            '<' => '>',
+            '“' => '”',
+            '「' => '」',
+            other => other,
+        };
+        let inside = &from[open.len_utf8()..];
+        // An apostrophe is no quote.
+        let opens = open != '\'' || before.chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+        let Some(end) = inside.find(close).filter(|_| opens) else {
+            shown.push(if opens { '…' } else { open });
+            if opens {
+                // Nothing closes it: nobody knows where the value ends.
+                return shown;
+            }
+            rest = inside;
+            continue;
+        };
+        let value = &inside[..end];
+        let is_field = open == '`'
+            && (1..=32).contains(&value.len())
+            && value.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
+        if is_field {
+            let _ = write!(shown, "`{value}`");
+        } else {
+            shown.push('…');
+        }
+        rest = &inside[end + close.len_utf8()..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
+#[cfg(test)]
+#[path = "answers_tests.rs"]
+mod tests;

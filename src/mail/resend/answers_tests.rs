@@ -1,0 +1,231 @@
+use proptest::strategy::Strategy as _;
+
+use super::*;
+use crate::domain::time::Seconds;
+
+const KEY: &str = "re_Abcdefgh_1234567890";
+
+fn key() -> Secret {
+    Secret::of(KEY)
+}
+
+fn json(status: u16, body: &str) -> Answer {
+    let content_type = Some("application/json".to_owned());
+    Answer { status, body: Some(body.as_bytes().to_vec()), content_type, ..Answer::default() }
+}
+
+fn fault(status: u16, name: &str, message: &str) -> Answer {
+    json(status, &serde_json::json!({ "statusCode": status, "name": name, "message": message }).to_string())
+}
+
+fn class(answer: &Answer) -> &'static str {
+    match classify(answer, &key()) {
+        Outcome::Accepted { .. } => "accepted",
+        Outcome::NotSent { .. } => "later",
+        Outcome::RefusedMail { .. } => "mail",
+        Outcome::RefusedAccount { .. } => "account",
+        Outcome::Unknown { in_progress: true, .. } => "in progress",
+        Outcome::Unknown { .. } => "unknown",
+        Outcome::Conflict { .. } => "conflict",
+    }
+}
+
+/// What is kept of an answer.
+fn kept(answer: &Answer) -> String {
+    Said::of(answer, &key()).reason()
+}
+
+/// The stories try the issue's table through the program; these are its neighbours.
+#[test]
+fn r9_the_status_alone_is_not_enough_and_a_name_that_nobody_knows_is_read_by_its_status() {
+    let no_name = |status| class(&fault(status, "", ""));
+    for (status, expected) in [
+        (400, "mail"),
+        (401, "account"),
+        (402, "account"),
+        (403, "account"),
+        (404, "account"),
+        (405, "account"),
+        (406, "mail"),
+        (407, "account"),
+        (408, "unknown"),
+        (409, "unknown"),
+        (410, "mail"),
+        (413, "mail"),
+        (422, "mail"),
+        (425, "unknown"),
+        (429, "later"),
+        (451, "account"),
+        (499, "mail"),
+        (500, "unknown"),
+        (503, "unknown"),
+        (599, "unknown"),
+        (204, "unknown"),
+        (100, "account"),
+        (304, "account"),
+    ] {
+        assert_eq!(no_name(status), expected, "{status}");
+        let html = Answer {
+            status,
+            body: Some(b"<h1>no</h1>".to_vec()),
+            content_type: Some("text/html".to_owned()),
+            ..Answer::default()
+        };
+        assert_eq!(class(&html), expected, "{status} as HTML");
+        assert_eq!(class(&Answer { body: None, ..html }), expected, "{status}, cut off");
+    }
+}
+
+#[test]
+fn r9_a_fault_that_is_in_every_mail_is_the_accounts_and_one_of_the_recipient_is_not() {
+    for (message, expected) in [
+        ("Invalid `from` field. The email address needs to follow the format.", "account"),
+        ("Invalid `reply_to` field.", "account"),
+        ("Invalid `reply-to` field.", "account"),
+        ("The `tags` must be an array", "account"),
+        ("Tags should only contain ASCII letters, numbers, underscores, or dashes.", "account"),
+        ("The from address is not valid", "account"),
+        ("The from field is missing", "account"),
+        ("custom headers are malformed", "account"),
+        ("API key is invalid", "account"),
+        // And what only sounds like it.
+        ("Invalid `to` field. Write it as in mails from `from`", "mail"),
+        ("Invalid `to` field: mails from here do not reach it", "mail"),
+        ("the address was removed from the list", "mail"),
+        ("Missing `subject` field", "mail"),
+        ("`html` is too long; take the headers out", "mail"),
+        ("", "mail"),
+    ] {
+        assert_eq!(class(&fault(422, "validation_error", message)), expected, "{message}");
+    }
+}
+
+#[test]
+fn c045_c046_only_a_2xx_with_an_id_is_a_mail_that_left() {
+    for (body, expected) in [
+        (r#"{"id":"4ef9a417"}"#, "accepted"),
+        (r#"{"id":"4ef9a417","more":[1]}"#, "accepted"),
+        (r#"{"id":5}"#, "unknown"),
+        (r#"{"id":"a b"}"#, "unknown"),
+        (r#"{"id":"a\nb"}"#, "unknown"),
+        (r#"{"data":{"id":"x"}}"#, "unknown"),
+        (r#"[{"id":"x"}]"#, "unknown"),
+        (r#""id""#, "unknown"),
+        ("null", "unknown"),
+        ("{", "unknown"),
+        ("\u{feff}", "unknown"),
+    ] {
+        assert_eq!(class(&json(200, body)), expected, "{body}");
+    }
+    assert_eq!(class(&json(200, &format!(r#"{{"id":"{}"}}"#, "x".repeat(201)))), "unknown");
+    assert_eq!(class(&Answer { status: 200, body: Some(vec![0xff, 0xfe]), ..Answer::default() }), "unknown");
+    let error = r#"{"error":{"name":"validation_error","message":"API key is invalid"}}"#;
+    assert_eq!(class(&json(400, error)), "account", "a fault one level deeper");
+}
+
+#[test]
+fn c047_how_long_to_wait_comes_along() {
+    let answer = Answer { retry_after: Some(Seconds(7)), ..fault(429, "rate_limit_exceeded", "no") };
+    let outcome = classify(&answer, &key());
+    assert!(matches!(outcome, Outcome::NotSent { retry_after: Some(Seconds(7)), .. }), "{outcome:?}");
+}
+
+#[test]
+fn c070_c071_what_is_kept_of_an_answer_names_nobody_and_holds_no_key() {
+    for (message, shown) in [
+        ("The example.com domain is not verified.", "The example.com domain is not verified."),
+        ("Invalid `to` field.", "Invalid `to` field."),
+        ("You can't do that, can you?", "You can't do that, can you?"),
+        ("to hanako@example.com", "to …"),
+        ("to hanako%40example.com now", "to … now"),
+        ("to <hanako@example.com>, please", "to …, please"),
+        ("to \"Hanako Yamada\" there", "to … there"),
+        ("to 'Hanako Yamada' there", "to … there"),
+        ("to “Hanako Yamada” there", "to … there"),
+        ("宛先「花子」は無効", "宛先…は無効"),
+        ("宛先ｈａｎａｋｏ＠ｅｘａｍｐｌｅ", "…"),
+        ("`Hanako Yamada` is wrong", "… is wrong"),
+        ("`hanako1@example.com` is wrong", "… is wrong"),
+        ("not closed \"Hanako Yamada", "not closed …"),
+        ("key re_Abcdefgh_1234567890 here", "key … here"),
+        ("key re_Other_key_of_mine here", "key … here"),
+        ("key xre_Abcdefgh_1234567890x here", "key x…x here"),
+        ("request 1234567 at 10:20:30", "request … at …"),
+        ("status 429", "status 429"),
+        ("two\nlines\u{0}", "two lines"),
+    ] {
+        assert_eq!(showable(message, &key()), shown, "{message}");
+    }
+    assert_eq!(showable(&"word ".repeat(200), &key()).chars().count(), WORDS_MAX);
+    assert_eq!(showable(&"x".repeat(41), &key()), "…");
+}
+
+#[test]
+fn a_reason_says_status_name_and_words_and_nothing_of_what_is_no_json() {
+    let words = "it answered 422 validation_error: Invalid `to` field.";
+    assert_eq!(kept(&fault(422, "validation_error", "Invalid `to` field.")), words);
+    let html = Answer {
+        status: 502,
+        body: Some(b"<h1>hanako@example.com</h1>".to_vec()),
+        content_type: Some("text/html".to_owned()),
+        ..Answer::default()
+    };
+    assert_eq!(kept(&html), "it answered 502 (text/html)");
+    let odd = Answer { content_type: Some("hanako@example.com".to_owned()), ..html };
+    assert_eq!(kept(&odd), "it answered 502");
+    // What is no name is no name.
+    assert_eq!(kept(&fault(422, "Hanako <h@example.com>", "")), "it answered 422");
+    assert_eq!(kept(&fault(422, &"x".repeat(65), "")), "it answered 422");
+    assert_eq!(kept(&json(200, &format!(r#"{{"id":"{KEY}"}}"#))), "it answered 200");
+    let echoed = classify(&json(200, &format!(r#"{{"id":"{KEY}"}}"#)), &key());
+    assert_eq!(echoed, Outcome::Accepted { message_id: "…".to_owned() });
+}
+
+#[test]
+fn r9_equal_faults_of_several_buyers_have_equal_reasons() {
+    let to = |who: &str, id: u32| {
+        let message = format!("Invalid `to` field \"{who}\" ({who}@example.com), request {id}");
+        kept(&fault(422, "validation_error", &message))
+    };
+    assert_eq!(to("hanako", 123_456), to("taro", 987_654));
+}
+
+#[test]
+fn r13_a_read_that_the_key_does_not_allow_is_told_from_one_that_failed() {
+    let restricted = fault(401, "restricted_api_key", "This API key is restricted to only send emails");
+    assert_eq!(read(restricted, &key()), Err(Unreadable::NotAllowed));
+    assert!(matches!(read(fault(401, "invalid_api_key", ""), &key()), Err(Unreadable::Failed { .. })));
+    assert!(matches!(read(fault(500, "restricted_api_key", ""), &key()), Err(Unreadable::Failed { .. })));
+    assert_eq!(read(json(200, "{}"), &key()), Ok(b"{}".to_vec()));
+    let cut = Answer { status: 200, ..Answer::default() };
+    assert!(
+        matches!(read(cut, &key()), Err(Unreadable::Failed { .. })),
+        "an answer that was cut off was believed"
+    );
+}
+
+proptest::proptest! {
+    /// No answer whatsoever panics, or counts as a mail that left without a 2xx and an id, or shows the key.
+    #[test]
+    fn r9_no_answer_is_taken_for_more_than_it_is(
+        status in 100u16..600,
+        body in proptest::option::of(proptest::prop_oneof![
+            proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..200),
+            "\\{\"(id|name|message|error)\":(\"[a-z_@`'\"<> ]{0,30}\"|null|\\[\\]|\\{\\}|1)\\}".prop_map(String::into_bytes),
+            ".{0,80}".prop_map(|text| format!(r#"{{"name":"validation_error","message":{}}}"#, Value::from(text)).into_bytes()),
+        ]),
+        retry_after in proptest::option::of(0i64..1_000_000),
+    ) {
+        let answer = Answer { status, body, retry_after: retry_after.map(Seconds), ..Answer::default() };
+        let outcome = classify(&answer, &key());
+        if let Outcome::Accepted { message_id } = &outcome {
+            proptest::prop_assert!((200..300).contains(&status) && !message_id.is_empty());
+        }
+        let is_unknown = matches!(outcome, Outcome::Unknown { .. });
+        proptest::prop_assert!(is_unknown || status < 500);
+        let mut echo = answer.clone();
+        echo.body = Some(format!(r#"{{"message":"{KEY}"}}"#).into_bytes());
+        let said = format!("{outcome:?} {:?}", classify(&echo, &key()));
+        proptest::prop_assert!(!said.contains(KEY));
+    }
+}
