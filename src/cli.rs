@@ -87,6 +87,10 @@ pub enum Command {
     Resume(Resume),
     /// Say what became of mails whose result is unknown, and try rejected ones again
     Resolve(Resolve),
+    /// Ask the mail service about mails that were closed with an unknown result
+    ///
+    /// What it has taken counts as sent; what it proves never to have taken is open again. Nothing is sent by this.
+    Reconcile(Reconcile),
     /// Go on with a ledger that is a copy, or older than one that was lost, or a trial that becomes real
     ///
     /// A run that finds a copy of the ledger, or a backup that was put back, sends nothing until this is said. Of a ledger
@@ -269,6 +273,17 @@ pub struct Resolve {
     /// They never left: those whose window has not ended are sent again
     #[arg(long)]
     pub not_sent: bool,
+    /// What every hand command can be told
+    #[command(flatten)]
+    pub how: How,
+}
+
+/// `reconcile`
+#[derive(Debug, Args)]
+pub struct Reconcile {
+    /// Mails by their keys, as in `pp:cs_1:d3` [default: all that are closed with an unknown result]
+    #[arg(value_name = "KEY", value_parser = step_key)]
+    pub keys: Vec<IdempotencyKey>,
     /// What every hand command can be told
     #[command(flatten)]
     pub how: How,

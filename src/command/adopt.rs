@@ -7,7 +7,7 @@ use crate::domain::adopt::{Trial, doubts, end_trial, gap, what_fits};
 use crate::domain::decide::decide;
 use crate::domain::fact::{Fact, apply};
 use crate::domain::guard::{Held, guard};
-use crate::domain::ids::IdempotencyKey;
+use crate::domain::ids::{IdempotencyKey, SessionId, Step};
 use crate::domain::ledger::{Gap, Ledger, OUTBOX};
 use crate::domain::matter::MatterKind;
 use crate::domain::time::Timestamp;
@@ -16,6 +16,7 @@ use crate::report::Style;
 use crate::store::LockedLedger;
 
 use super::desk::Answer;
+use super::reconcile::ask_about;
 use super::{Place, Refused, Seen};
 
 /// More keys than this in one line are not read by anybody.
@@ -74,22 +75,55 @@ pub(super) fn adopt(asked: &cli::Adopt, place: &Place, style: Style, clock: &Clo
     }
     answer.next = say_next(&after, place, &seen, clock, now);
     if let Some(book) = book {
-        write(book, &facts, asked.accept_clock.then_some(now))?;
+        let told = write(book, &facts, asked.accept_clock.then_some(now), place, clock)?;
+        answer.says.extend(told);
     }
     answer.print(style);
     Ok(answer.exit)
 }
 
-fn write(mut book: LockedLedger, facts: &[Fact], accepted: Option<Timestamp>) -> anyhow::Result<()> {
+/// Records what was adopted, and then asks the mail service about what may have left, where it can be asked. Whatever
+/// becomes of that, the ledger is adopted.
+fn write(
+    mut book: LockedLedger,
+    facts: &[Fact],
+    accepted: Option<Timestamp>,
+    place: &Place,
+    clock: &Clock,
+) -> anyhow::Result<Vec<String>> {
     if facts.is_empty() {
         book.abandon();
-        return Ok(());
+        return Ok(Vec::new());
     }
     if let Some(now) = accepted {
         book.lower_mark(now);
     }
     book.adopt(facts)?;
-    Ok(super::finish(book, None)?)
+    let doubted: Vec<(SessionId, Step)> = facts.iter().filter_map(doubted).collect();
+    let mut says = Vec::new();
+    if !doubted.is_empty() && place.transport().archive().is_some() {
+        let templates = place.templates();
+        let asked = place
+            .ready_to_mail()
+            .and_then(|()| ask_about(&mut book, &place.shop(&templates, clock), &doubted, clock.now()));
+        match asked {
+            Ok(told) => says.extend(told.says),
+            Err(error) => says.push(format!("the mail service was not asked about them: {error}")),
+        }
+        says.push(
+            "`stepmail reconcile` asks the mail service again; ten minutes from now it can tell more"
+                .to_owned(),
+        );
+    }
+    super::finish(book, None)?;
+    Ok(says)
+}
+
+fn doubted(fact: &Fact) -> Option<(SessionId, Step)> {
+    match fact {
+        Fact::MayHaveLeft { key: IdempotencyKey::Step(session, step), .. } => Some((session.clone(), *step)),
+        _ => None,
+    }
 }
 
 impl From<cli::Trial> for Trial {

@@ -73,6 +73,19 @@ impl Desk {
         })
     }
 
+    /// What the guards know besides the ledger.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    /// The ledger as a run writes into it.
+    pub(super) fn book(&mut self) -> &mut dyn Book {
+        match &mut self.book {
+            Hold::Locked(book) => &mut **book,
+            Hold::Dry(book) => &mut **book,
+        }
+    }
+
     pub(super) fn ledger(&self) -> &Ledger {
         match &self.book {
             Hold::Locked(book) => book.ledger(),

@@ -7,6 +7,7 @@ mod forget;
 mod ingest;
 mod init;
 mod mark;
+mod reconcile;
 mod resolve;
 mod resume;
 mod run;
@@ -61,6 +62,9 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::Resume(asked) => resume::resume(&asked, &Place::find(&cli.global, &clock)?, style, &clock),
         Command::Resolve(asked) => {
             resolve::resolve(&asked, &Place::find(&cli.global, &clock)?, style, &clock)
+        }
+        Command::Reconcile(asked) => {
+            reconcile::reconcile(&asked, &Place::find(&cli.global, &clock)?, style, &clock)
         }
         Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global, &clock)?, style, &clock),
     }

@@ -78,7 +78,7 @@ pub(super) fn resolve(asked: &Resolve, place: &Place, style: Style, clock: &Cloc
 }
 
 /// Each mail once, in the order in which they were named. Keys of notices were refused by the command line.
-fn named(keys: &[IdempotencyKey]) -> Vec<Mail> {
+pub(super) fn named(keys: &[IdempotencyKey]) -> Vec<Mail> {
     let mut mails = Vec::new();
     for key in keys {
         if let IdempotencyKey::Step(session, step) = key {
@@ -92,7 +92,7 @@ fn named(keys: &[IdempotencyKey]) -> Vec<Mail> {
 }
 
 /// What a settlement comes to. The ledger is the one from before it.
-fn in_words(ledger: &Ledger, session: &SessionId, step: Step, settlement: &Settlement) -> String {
+pub(super) fn in_words(ledger: &Ledger, session: &SessionId, step: Step, settlement: &Settlement) -> String {
     let purchase = ledger.buyers.purchase(session).map(|(_, purchase)| purchase);
     let mail = format!("{step} of {session}");
     match settlement.becomes {
