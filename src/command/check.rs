@@ -1,4 +1,5 @@
-//! `check`: everything a run needs, looked at without running. It takes no lock, writes not one byte, makes no request.
+//! `check`: everything a run needs, looked at without running. It takes no lock and writes not one byte; of a mail service
+//! it asks what can be asked without sending or changing anything.
 //!
 //! It has no rules of its own: what it calls a fault is what a run would refuse or be held by, asked of the same code, and
 //! goes on after one as far as it can, so that a shop is mended in one go.
@@ -9,19 +10,20 @@ use std::path::Path;
 use crate::cli::Global;
 use crate::clock::Clock;
 use crate::disk;
-use crate::domain::guard::guard;
+use crate::domain::guard::{ServiceClock, guard};
 use crate::domain::ledger::Ledger;
 use crate::domain::matter::MatterKind;
 use crate::domain::time::{Seconds, Timestamp};
 use crate::exit::Exit;
 use crate::mail::Language;
+use crate::mail::resend::{DomainSeen, Rights};
 use crate::report::Style;
 use crate::report::check::{CheckReport, Item};
 use crate::run::names_brought;
 use crate::source::spool::{Manner, REASON, REJECTED, rejected};
 use crate::store::{LockSeen, StateSeen, Store, StoreError, StoreErrorKind, View, look_at_state};
 
-use super::{Place, Seen};
+use super::{Mailer, Place, Seen};
 
 /// A schedule that runs every hour is late after this: one run may fall into sleep or find the lock held.
 const LATE: Seconds = Seconds::hours(3);
@@ -43,6 +45,7 @@ pub(super) fn check(global: &Global, style: Style, clock: &Clock) -> Exit {
 /// In the order in which a run meets it, so that the first fault is the one a run would end with.
 fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckReport) {
     settings(place, report);
+    mail(place, report);
     let store = open(place, report);
     state(place, report);
     if let Some(store) = &store {
@@ -59,7 +62,9 @@ fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckRe
     }
     templates(place, view.as_ref(), report);
     spool(place, view.as_ref(), clock, report);
-    outbox(&place.outbox_dir, report);
+    if matches!(place.mailer, Mailer::Outbox(_)) {
+        outbox(&place.outbox_dir, report);
+    }
     if let Some(view) = &view {
         last_run(view, now, report);
         matters(&view.ledger, report);
@@ -80,12 +85,70 @@ fn settings(place: &Place, report: &mut CheckReport) {
         .ok(Item::Settings, named.clone().unwrap_or_else(|| "no file; the built-in values serve".to_owned()));
     let file = named.unwrap_or_else(|| "a `stepmail.toml` (`stepmail init` writes one)".to_owned());
     let placeholders = place.settings.placeholders();
-    if !placeholders.is_empty() {
+    if !placeholders.is_empty() && !place.transport().stays_here() {
+        let text = format!(
+            "{} still have the example's values, and mails would leave with them, so none does; put your own into {file}",
+            placeholders.join(", ")
+        );
+        report.fault(Item::Settings, Exit::Settings, text);
+    } else if !placeholders.is_empty() {
         let text = format!(
             "{} still have the example's values; put your own into {file} before mails go to real buyers",
             placeholders.join(", ")
         );
         report.warn(Item::Settings, text);
+    }
+}
+
+/// Whether the mail service will take mails, as far as it tells without one.
+fn mail(place: &Place, report: &mut CheckReport) {
+    let Mailer::Resend(resend) = &place.mailer else { return };
+    let found = resend.unlock().map(str::to_owned).unwrap_or_default();
+    let look = resend.look(&place.settings.mail.from.address);
+    match look.rights {
+        Rights::Full => report.ok(
+            Item::Mail,
+            format!("resend; the key in {found} may send mails and read what became of them"),
+        ),
+        Rights::SendOnly => report.ok(
+            Item::Mail,
+            format!(
+                "resend; the key in {found} may send mails and not read what became of them: bounces and complaints stop \
+                 nobody, and lost answers are for you to look up; a key with full access can do both. Whether the domain is \
+                 verified, the first mail will tell"
+            ),
+        ),
+        Rights::Refused(reason) => {
+            let text = format!(
+                "resend refuses the key in {found}: {reason}; no mail leaves; make a new key there, or put the right one there"
+            );
+            report.fault(Item::Mail, Exit::Look, text);
+        }
+        Rights::NotKnown(reason) => {
+            let text = format!("resend cannot be asked: {reason}; runs close and send nothing until it can");
+            report.fault(Item::Mail, Exit::Later, text);
+        }
+        Rights::NoKey(error) => report.fault(Item::Mail, Exit::Settings, error.to_string()),
+    }
+    let from = place.settings.mail.from.address.buyer();
+    let domain = from.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
+    let refused = |report: &mut CheckReport, why: &str| {
+        let text = format!(
+            "mails from {domain} (mail.from) are refused: {why}; add the domain at resend and verify it there, or write from \
+             one that is verified"
+        );
+        report.fault(Item::Mail, Exit::Look, text);
+    };
+    match look.domain {
+        Some(DomainSeen::Verified) => report.ok(Item::Mail, format!("mails from {domain} are taken")),
+        Some(DomainSeen::Not(status)) => {
+            refused(report, &format!("the domain is there, and not verified (`{status}`)"));
+        }
+        Some(DomainSeen::Absent) => refused(report, "the account of this key does not have the domain"),
+        Some(DomainSeen::NotKnown(why)) => {
+            report.warn(Item::Mail, format!("whether mails from {domain} are taken is not known: {why}"));
+        }
+        None => {}
     }
 }
 
@@ -207,7 +270,12 @@ fn ledger(store: &Store, report: &mut CheckReport) -> Option<View> {
 /// R12, by the run's own guards. Without a ledger what can be known of the clock is known.
 fn guards(place: &Place, view: Option<&View>, clock: &Clock, now: Timestamp, report: &mut CheckReport) {
     let seen = view.map_or_else(Seen::default, Seen::in_view);
-    let known = seen.known(place.transport(), clock, false);
+    let mut known = seen.known(place.transport(), clock, false);
+    if place.transport().keeps_time() && !clock.is_fixed() {
+        // A service that cannot be asked was told as such.
+        let said = place.transport().service_clock().ok();
+        known.service = said.map(|said| ServiceClock { said, ours: clock.now() });
+    }
     let nothing = Ledger::empty(now, None);
     for held in guard(view.map_or(&nothing, |view| &view.ledger), &known, now) {
         let item = match held.kind {

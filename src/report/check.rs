@@ -31,6 +31,8 @@ struct Line {
 pub enum Item {
     /// `stepmail.toml`.
     Settings,
+    /// The mail service.
+    Mail,
     /// Where the ledger lies, and whose it is.
     Folder,
     /// The state folder.
@@ -59,6 +61,7 @@ impl Item {
     const fn name(self) -> &'static str {
         match self {
             Self::Settings => "settings",
+            Self::Mail => "mail",
             Self::Folder => "folder",
             Self::State => "state",
             Self::Lock => "lock",
