@@ -12,7 +12,9 @@ pub(crate) fn block(marker: &str) -> &'static str {
     let (_, after) =
         README.split_once(&format!("<!-- {marker} -->\n")).unwrap_or_else(|| panic!("no <!-- {marker} -->"));
     let (_, inside) = after.split_once('\n').unwrap();
-    inside.split_once("\n```").unwrap().0
+    // Within a list it is indented.
+    let end = ["\n```", "\n   ```"].into_iter().filter_map(|fence| inside.find(fence)).min().unwrap();
+    &inside[..end]
 }
 
 /// A fresh clone, as far as the commands need it.

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::double::{Double, KEY};
+
 /// The program under test.
 pub(crate) const STEPMAIL: &str = env!("CARGO_BIN_EXE_stepmail");
 
@@ -17,6 +19,8 @@ const SETTINGS: &str = "state_dir = \"state\"\n\n[mail]\nlanguage = \"en\"\n\n[s
 /// A shop with settings and an empty ledger that went live on 2026-09-01.
 pub(crate) struct Shop {
     folder: TempDir,
+    settings: String,
+    variables: Vec<(&'static str, String)>,
 }
 
 /// How a command ended.
@@ -28,8 +32,23 @@ pub(crate) struct Ran {
 
 impl Shop {
     pub(crate) fn new() -> Self {
-        let shop = Self::bare();
-        shop.write("stepmail.toml", SETTINGS);
+        Self::with_settings(SETTINGS.to_owned())
+    }
+
+    /// A shop whose mails go to this service.
+    pub(crate) fn with_service(double: &Double) -> Self {
+        let settings = SETTINGS.replace("[mail]\n", "[mail]\ntransport = \"resend\"\n");
+        let settings =
+            format!("{settings}\n[resend]\nbase_url = \"{}\"\nrequests_per_second = 1000\n", double.url());
+        let mut shop = Self::with_settings(settings);
+        shop.variable("RESEND_API_KEY", KEY);
+        shop
+    }
+
+    fn with_settings(settings: String) -> Self {
+        let mut shop = Self::bare();
+        shop.write("stepmail.toml", &settings);
+        shop.settings = settings;
         let ledger =
             r#"{"format":"stepmail-ledger","version":1,"generation":1,"go_live":"2026-09-01T00:00:00Z"}"#;
         shop.write("ledger.json", ledger);
@@ -38,7 +57,18 @@ impl Shop {
 
     /// A folder and nothing in it.
     pub(crate) fn bare() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        let folder = tempfile::tempdir().unwrap();
+        Self { folder, settings: SETTINGS.to_owned(), variables: Vec::new() }
+    }
+
+    /// A variable in the environment of every command.
+    pub(crate) fn variable(&mut self, name: &'static str, value: &str) {
+        self.variables.retain(|(other, _)| *other != name);
+        self.variables.push((name, value.to_owned()));
+    }
+
+    pub(crate) fn without_variable(&mut self, name: &str) {
+        self.variables.retain(|(other, _)| *other != name);
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -64,7 +94,7 @@ impl Shop {
 
     /// Adds settings.
     pub(crate) fn set(&self, toml: &str) -> &Self {
-        self.write("stepmail.toml", format!("{SETTINGS}\n{toml}\n"));
+        self.write("stepmail.toml", format!("{}\n{toml}\n", self.settings));
         self
     }
 
@@ -87,6 +117,7 @@ impl Shop {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(STEPMAIL);
         command.args(args).current_dir(self.folder.path()).env_clear().env("HOME", self.folder.path());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command
     }
@@ -129,6 +160,7 @@ impl Shop {
             .env_clear()
             .env("PATH", std::env::var("PATH").unwrap())
             .env("HOME", self.path(""))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()
