@@ -179,7 +179,8 @@ pub(super) fn ask_about(
         };
         match settle(book.ledger(), session, *step, &found, now) {
             Ok(mut settlement) => {
-                settlement.facts.iter_mut().for_each(|fact| seen_there(fact, via, found_at));
+                let seen_at = found_at.map(|at| at.min(now));
+                settlement.facts.iter_mut().for_each(|fact| seen_there(fact, via, seen_at));
                 told.says.push(in_words(book.ledger(), session, *step, &settlement));
                 told.changed |= !settlement.facts.is_empty();
                 book.record(&settlement.facts)?;

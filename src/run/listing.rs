@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::domain::fate::{Listed, Tagged};
+use crate::domain::outcome::PAUSE_MAX;
 use crate::domain::time::Timestamp;
 use crate::mail::{Archive, Unreadable};
 use crate::store::StoreError;
@@ -32,6 +33,8 @@ pub(super) enum End {
 
 /// How long a run reads lists and asks questions, in all.
 const READING_MAX: Duration = Duration::from_secs(5 * 60);
+/// Before a question is asked again that had no answer.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
 impl<'a> Listing<'a> {
     /// The list of the shop's mail service, where that can be asked. Nothing is read yet.
@@ -66,10 +69,8 @@ impl<'a> Listing<'a> {
             if let Some(end) = &self.end {
                 return Ok(Err(end.clone()));
             }
-            if !self.turn(book, shop)? {
-                continue;
-            }
-            match self.archive.page(self.after.as_deref()) {
+            let after = self.after.clone();
+            match self.ask(book, shop, &|archive| archive.page(after.as_deref()))? {
                 Ok(page) => {
                     self.after = page.mails.last().map(|mail| mail.id.clone());
                     let before = self.mails.len();
@@ -99,20 +100,38 @@ impl<'a> Listing<'a> {
         book: &mut dyn Book,
         shop: &Shop<'_>,
     ) -> Result<Result<Option<Tagged>, Unreadable>, StoreError> {
-        if !self.turn(book, shop)? {
-            return Ok(Err(out_of_time()));
-        }
-        Ok(self.archive.whose(id))
+        self.ask(book, shop, &|archive| archive.whose(id))
     }
 
-    /// Waits for the service's pace. Says false, and ends the reading, where no time is left.
-    fn turn(&mut self, book: &mut dyn Book, shop: &Shop<'_>) -> Result<bool, StoreError> {
-        book.ready_to_send()?;
-        if pause(book, shop, shop.transport.delay(), self.until)? {
-            return Ok(true);
+    /// One question, up to three times: a service that stumbles for a second should not leave a mail to a person.
+    fn ask<T>(
+        &mut self,
+        book: &mut dyn Book,
+        shop: &Shop<'_>,
+        question: &dyn Fn(&dyn Archive) -> Result<T, Unreadable>,
+    ) -> Result<Result<T, Unreadable>, StoreError> {
+        for wait in PAUSES {
+            if !self.turn(book, shop)? {
+                return Ok(Err(out_of_time()));
+            }
+            match question(self.archive) {
+                Err(Unreadable::Failed { retry_after, .. })
+                    if retry_after.is_none_or(|asked| asked <= PAUSE_MAX) =>
+                {
+                    if !pause(book, shop, wait, self.until)? {
+                        return Ok(Err(out_of_time()));
+                    }
+                }
+                told => return Ok(told),
+            }
         }
-        self.end = Some(End::Unreadable(out_of_time()));
-        Ok(false)
+        if self.turn(book, shop)? { Ok(question(self.archive)) } else { Ok(Err(out_of_time())) }
+    }
+
+    /// Waits for the service's pace. Says false where no time is left.
+    fn turn(&self, book: &mut dyn Book, shop: &Shop<'_>) -> Result<bool, StoreError> {
+        book.ready_to_send()?;
+        pause(book, shop, shop.transport.delay(), self.until)
     }
 
     fn fail(&mut self, reason: &str) {

@@ -99,7 +99,7 @@ pub fn run(
 ) -> Result<Ended, StoreError> {
     let now = task.moment.now;
     let mut task = task;
-    let held = match ask_the_time(book, shop, &mut task) {
+    let held = match ask_the_time(book, shop, &mut task)? {
         Ok(held) => held,
         Err(no_clock) => {
             notify::no_clock(&no_clock, !task.batch.is_empty(), report);
@@ -155,22 +155,39 @@ pub fn run(
 
 /// R12: names the guards that hold this run, after asking the mail service for its clock where that is needed: by a run
 /// that would close or send something, and by one after a long pause.
-fn ask_the_time(book: &dyn Book, shop: &Shop<'_>, task: &mut Task<'_>) -> Result<Vec<Held>, NoClock> {
+///
+/// # Errors
+/// [`StoreError`]: the ledger is no longer ours.
+fn ask_the_time(
+    book: &mut dyn Book,
+    shop: &Shop<'_>,
+    task: &mut Task<'_>,
+) -> Result<Result<Vec<Held>, NoClock>, StoreError> {
     let now = task.moment.now;
     let held = guard(book.ledger(), &task.known, now);
     let is_a_pause = !held.is_empty() && held.iter().all(|held| held.kind == MatterKind::ClockAhead);
     let has_work = || !task.batch.is_empty() || task.feed.may_have_some() || has_due(book, shop, now);
     if !needs_time(shop, &task.known) || !(is_a_pause || held.is_empty() && has_work()) {
-        return Ok(held);
+        return Ok(Ok(held));
     }
-    match shop.transport.service_clock() {
+    let mut said = shop.transport.service_clock();
+    // A line that stumbles for a second should not cost the hour.
+    for seconds in [1, 2] {
+        if !matches!(said, Err(NoClock::Offline(_))) {
+            break;
+        }
+        let wait = Duration::from_secs(seconds);
+        pause::pause(book, shop, wait, shop.clock.running() + SENDING_MAX)?;
+        said = shop.transport.service_clock();
+    }
+    Ok(match said {
         Ok(said) => {
             task.known.service = Some(ServiceClock { said, ours: shop.clock.later(task.moment) });
             Ok(guard(book.ledger(), &task.known, now))
         }
         Err(_) if is_a_pause => Ok(held),
         Err(no_clock) => Err(no_clock),
-    }
+    })
 }
 
 /// Whether a run must have seen a service's clock before it closes or sends. A pretended `now` agrees with no clock, and

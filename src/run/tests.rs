@@ -29,6 +29,8 @@ struct Script {
     /// What its clock says, if it has one.
     time: Option<Result<Timestamp, NoClock>>,
     times_asked: Cell<usize>,
+    /// So often it cannot be reached first.
+    offline: Cell<usize>,
     list: Option<List>,
 }
 
@@ -41,12 +43,18 @@ struct List {
     /// Each page is the first.
     repeats: bool,
     fails: RefCell<Option<Unreadable>>,
+    /// So often it fails first.
+    stumbles: Cell<usize>,
     pages: Cell<usize>,
 }
 
 impl Archive for List {
     fn page(&self, after: Option<&str>) -> Result<Page, Unreadable> {
         self.pages.set(self.pages.get() + 1);
+        if let Some(left) = self.stumbles.get().checked_sub(1) {
+            self.stumbles.set(left);
+            return Err(Unreadable::Failed { reason: "503".to_owned(), retry_after: None });
+        }
         if let Some(why) = self.fails.borrow().clone() {
             return Err(why);
         }
@@ -123,6 +131,10 @@ impl Transport for Script {
 
     fn service_clock(&self) -> Result<Timestamp, NoClock> {
         self.times_asked.set(self.times_asked.get() + 1);
+        if let Some(left) = self.offline.get().checked_sub(1) {
+            self.offline.set(left);
+            return Err(NoClock::Offline("no connection".to_owned()));
+        }
         self.time.clone().unwrap()
     }
 

@@ -285,6 +285,35 @@ fn r10_a_list_that_cannot_be_read_or_is_another_accounts_proves_nothing() {
 }
 
 #[test]
+fn r10_a_list_that_stumbles_once_leaves_nothing_to_a_person() {
+    let ours = (listed("m1", "2026-10-01T01:00:02Z", None), Some(tagged("cs_0", Step::D0)));
+    for (stumbles, becomes) in [(2, "sent"), (3, "unknown_result")] {
+        let service = Script::listing(vec![unknown()], vec![ours.clone()]);
+        let mut page = shop_of(1, &service);
+        run_at(&mut page, &service, "2026-10-01T01:00:00Z");
+        service.list.as_ref().unwrap().stumbles.set(stumbles);
+        run_at(&mut page, &service, "2026-10-02T01:00:00Z");
+        let is = match d0(&page, "cs_0") {
+            StepState::Sent { .. } => "sent",
+            StepState::Closed { reason, .. } => reason.name(),
+            _ => "open",
+        };
+        assert_eq!(is, becomes, "after {stumbles} answers that were none");
+    }
+}
+
+#[test]
+fn r12_a_line_that_stumbles_for_a_second_does_not_cost_the_hour() {
+    let clock = Clock::new(None);
+    for (stumbles, ended) in [(2, Ended::Done), (3, Ended::Held)] {
+        let time = Some(Ok(clock.moment().now));
+        let service = Script { time, offline: Cell::new(stumbles), ..Script::default() };
+        let mut page = shop_of(1, &service);
+        assert_eq!(run_by(&mut page, &service, &clock, Known::default()).0, ended, "{stumbles}");
+    }
+}
+
+#[test]
 fn r9_a_conflict_whose_mail_is_in_the_list_was_sent() {
     let conflict = || Outcome::Conflict { reason: "other content".to_owned() };
     let ours = (listed("m1", "2026-10-01T00:10:00Z", None), Some(tagged("cs_0", Step::D0)));
