@@ -122,8 +122,10 @@ impl Places {
         }
         if let Some(folder) = env("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) {
             let path = Path::new(&folder).join(self.credential);
-            // Other credentials may be there, and not this one.
-            if path.symlink_metadata().is_ok() {
+            // Other credentials may be there, and not this one. Where that cannot be told, it counts as there.
+            let is_absent =
+                path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+            if !is_absent {
                 return self.of_file(&path, &format!("the credential `{}`", path.display()), Owner::Systemd);
             }
         }

@@ -162,6 +162,30 @@ fn what_systemd_hands_over_may_be_roots_and_nobody_elses() {
 }
 
 #[test]
+fn a_credentials_folder_that_cannot_be_searched_does_not_lead_to_somebody_elses_key() {
+    let mut shop = Shop::new();
+    shop.variables.push(("RESEND_API_KEY", KEY.into()));
+    let folder = shop.file("cred", "no folder", 0o600);
+    shop.variables.push(("CREDENTIALS_DIRECTORY", folder.into()));
+    shop.refuses(None, None, "the credential `");
+}
+
+#[test]
+fn a_key_in_another_users_file_is_refused_whatever_its_rights() {
+    if !rustix::process::geteuid().is_root() {
+        let _ =
+            std::io::Write::write_all(&mut std::io::stderr(), b"\nSKIPPED: only root can give a file away\n");
+        return;
+    }
+    let mut shop = Shop::new();
+    let key = shop.file("resend_api_key", KEY, 0o600);
+    std::os::unix::fs::chown(&key, Some(65_534), None).unwrap();
+    shop.refuses(Some(key), None, "belongs to another user");
+    shop.variables.push(("CREDENTIALS_DIRECTORY", shop.path("").into()));
+    shop.refuses(None, None, "belongs to another user");
+}
+
+#[test]
 fn a_command_is_no_shell_and_what_it_says_is_never_shown() {
     let shop = Shop::new();
     shop.finds(None, Some(&["printf", "  %s\n", KEY]));

@@ -117,10 +117,8 @@ fn try_it(
         let wait = if shop.transport.tries_again_soon() { retries.after(&outcome, jitter()) } else { None };
         let Some(wait) = wait else { return Ok((outcome, at)) };
         warn!(%key, reason = reason_of(&outcome).as_deref(), seconds = wait.as_secs_f64(), "tried again soon");
-        if matches!(outcome, Outcome::Unknown { .. }) {
-            book.record(&[Fact::Unknown { key: key.clone(), at }])?;
-            may_have_left = true;
-        }
+        // It is on record with the next try, or with the last outcome; until then the plan itself says so.
+        may_have_left |= matches!(outcome, Outcome::Unknown { .. });
         if !pause(book, shop, wait.max(shop.transport.delay()), until)? {
             return Ok((outcome, at));
         }

@@ -337,6 +337,25 @@ fn r15_a_run_that_a_guard_holds_tells_its_owner_once_though_the_first_try_gets_l
 }
 
 #[test]
+fn r15_a_held_run_that_is_killed_while_it_tells_its_owner_tells_it_once() {
+    let (double, shop) = shop();
+    run(&double, &shop, FIRST).exits(0);
+    double.for_notices(Act::Slow(Duration::from_secs(2)));
+    let mut child = shop.spawn(&["run", "--now", "2026-09-20T00:00:00Z"]);
+    while double.notices().is_empty() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    double.is_well();
+    std::thread::sleep(Duration::from_secs(2));
+    for hour in 1..3 {
+        run(&double, &shop, &format!("2026-09-20T{hour:02}:00:00Z")).exits(1);
+    }
+    assert_eq!(double.notices().len(), 1, "the owner was told twice");
+}
+
+#[test]
 fn a_trial_that_becomes_real_sends_nothing_until_a_person_says_what_the_trial_counts_for() {
     let double = Double::new();
     let shop = Shop::with_service(&double);
