@@ -20,6 +20,9 @@ use super::time::{Seconds, Timestamp};
 /// R12: how far ahead of the clock a purchase may be dated.
 pub(super) const AHEAD_MAX: Seconds = Seconds::minutes(10);
 
+/// How long a checkout waits for its money: the slowest way to pay takes sixty days.
+const WAIT_MAX: Seconds = Seconds::days(65);
+
 /// What a batch comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Intake {
@@ -57,7 +60,13 @@ pub fn admit(ledger: &Ledger, batch: Vec<Incoming>, now: Timestamp) -> Intake {
         .filter(|waiting| waiting.why == WaitingFor::ItsDate && waiting.checkout.at <= now + AHEAD_MAX)
         .map(|waiting| waiting.checkout.clone())
         .collect();
-    if batch.is_empty() && ripe.is_empty() {
+    let over: Vec<SessionId> = ledger
+        .waiting
+        .iter()
+        .filter(|waiting| waiting.why == WaitingFor::Payment && now - waiting.checkout.at > WAIT_MAX)
+        .map(|waiting| waiting.checkout.session.clone())
+        .collect();
+    if batch.is_empty() && ripe.is_empty() && over.is_empty() {
         return Intake::default();
     }
     let mut sorted = Sorted::new(batch);
@@ -86,6 +95,12 @@ pub fn admit(ledger: &Ledger, batch: Vec<Incoming>, now: Timestamp) -> Intake {
     }
     for session in sorted.failed {
         clerk.failed(&session);
+    }
+    // After what this batch says: the money may have come at the last moment.
+    for session in over {
+        if clerk.waiting(&session).is_some_and(|waiting| waiting.why == WaitingFor::Payment) {
+            clerk.found(Fact::WaitOver { session });
+        }
     }
     for stop in sorted.stops {
         clerk.stop(stop);
@@ -352,6 +367,11 @@ impl Clerk {
 
     fn unpaid(&mut self, checkout: Checkout) {
         if self.is_known_session(&checkout) {
+            return;
+        }
+        if self.now - checkout.at > WAIT_MAX {
+            // Its wait is over; an events file that is handed in every hour must not begin it anew.
+            self.intake.counts.ignored += 1;
             return;
         }
         let session = checkout.session.clone();
