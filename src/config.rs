@@ -3,7 +3,9 @@
 //! What is left out has the value of [`SAMPLE`], which `init` writes. Relative paths start at the settings' folder, so
 //! that cron and a terminal mean the same files.
 
+mod key;
 mod resend;
+mod stripe;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ use crate::domain::policy::{Policy, Retention};
 use crate::domain::time::Seconds;
 use crate::mail::resend::ResendSettings;
 use crate::mail::{Language, MailSettings, Sender};
+use crate::source::Rules;
+use crate::source::poll::StripeSettings;
 
 /// The name of the settings file.
 pub const FILE_NAME: &str = "stepmail.toml";
@@ -51,8 +55,10 @@ pub struct Settings {
     pub spacing: Seconds,
     /// R4.
     pub max_mails_per_run: usize,
-    /// R1: which mode's events count.
-    pub livemode: bool,
+    /// What of the payment service's events counts.
+    pub rules: Rules,
+    /// The payment service's API; none where the settings have no such section.
+    pub stripe: Option<StripeSettings>,
     /// What every template may use.
     pub vars: BTreeMap<String, String>,
 }
@@ -87,7 +93,7 @@ struct File {
     policy: Numbers,
     templates: Folder,
     spool: Folder,
-    stripe: Stripe,
+    stripe: Option<stripe::Section>,
     vars: BTreeMap<String, String>,
 }
 
@@ -133,18 +139,6 @@ struct Numbers {
 impl Default for Numbers {
     fn default() -> Self {
         Self { spacing_hours: 48, max_mails_per_run: 200 }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Stripe {
-    livemode: bool,
-}
-
-impl Default for Stripe {
-    fn default() -> Self {
-        Self { livemode: true }
     }
 }
 
@@ -235,6 +229,15 @@ impl Settings {
         };
         let key_file = folder(&file.resend.api_key_file, "resend.api_key_file")?;
         let resend = file.resend.check(key_file).map_err(fault)?;
+        let rules = file.stripe.as_ref().map_or(Ok(Rules::plain(true)), stripe::Section::rules);
+        let rules = rules.map_err(fault)?;
+        let stripe = match file.stripe {
+            Some(section) => {
+                let key_file = folder(&section.api_key_file, "stripe.api_key_file")?;
+                Some(section.check(key_file).map_err(fault)?)
+            }
+            None => None,
+        };
         let language = match file.mail.language.as_str() {
             "ja" => Language::Ja,
             "en" => Language::En,
@@ -271,7 +274,8 @@ impl Settings {
             spool_dir: Some(folder(&file.spool.dir, "spool.dir")?.unwrap_or_else(|| home.join(SPOOL))),
             spacing: Seconds::hours(spacing),
             max_mails_per_run: usize::try_from(most).unwrap_or(usize::MAX),
-            livemode: file.stripe.livemode,
+            rules,
+            stripe,
             vars: file.vars,
             home,
         })
@@ -400,7 +404,10 @@ mod tests {
 
     #[test]
     fn what_init_writes_is_what_is_meant_when_it_is_left_out() {
-        let (written, left_out) = (parse(SAMPLE).unwrap(), parse("").unwrap());
+        let (written, mut left_out) = (parse(SAMPLE).unwrap(), parse("").unwrap());
+        // But for one thing: where the section is left out, nobody is asked, whatever keys lie about.
+        assert!(left_out.stripe.is_none());
+        left_out.stripe.clone_from(&parse("[stripe]").unwrap().stripe);
         assert_eq!(format!("{written:?}"), format!("{left_out:?}"));
         assert_eq!(left_out.outbox_dir.clone().unwrap(), PathBuf::from("/shop/outbox"));
         assert_eq!(left_out.policy(Retention::Forever), Policy::default());

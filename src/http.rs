@@ -21,7 +21,7 @@ use crate::secret::Secret;
 
 use pace::Pace;
 
-/// Longer answers are not read; no service sends one that is meant.
+/// Longer answers are not read, unless a service is known to send some.
 const BODY_MAX: u64 = 1024 * 1024;
 /// A server that closes a connection it kept open makes the next request one whose fate is unknown, so none is kept long.
 const IDLE_MAX: Duration = Duration::from_secs(15);
@@ -129,6 +129,10 @@ pub struct Answer {
     pub retry_after: Option<Seconds>,
     /// `Date`.
     pub date: Option<Timestamp>,
+    /// `Request-Id`, by which the service's people find it.
+    pub request_id: Option<String>,
+    /// `Stripe-Should-Retry`: what the service itself says of another try.
+    pub should_retry: Option<bool>,
 }
 
 impl fmt::Debug for Answer {
@@ -150,6 +154,7 @@ pub struct Service {
     base: BaseUrl,
     clock: Clock,
     limits: Limits,
+    body_max: u64,
     /// Made when first needed, and kept: connections and trusted roots are costly.
     client: OnceCell<Client>,
     pace: RefCell<Pace>,
@@ -169,7 +174,13 @@ impl Service {
     pub fn new(base: BaseUrl, requests_per_second: u32, clock: Clock) -> Self {
         let limits = Limits { connect: Duration::from_secs(5), total: Duration::from_secs(30) };
         let pace = RefCell::new(Pace::new(requests_per_second, clock.running()));
-        Self { base, clock, limits, client: OnceCell::new(), pace, time: Cell::new(None) }
+        Self { base, clock, limits, body_max: BODY_MAX, client: OnceCell::new(), pace, time: Cell::new(None) }
+    }
+
+    /// The same, whose answers may be so long.
+    #[must_use]
+    pub fn reading_up_to(self, body_max: u64) -> Self {
+        Self { body_max, ..self }
     }
 
     /// Where it is.
@@ -263,6 +274,12 @@ impl Service {
         let retry_after = text(&RETRY_AFTER).and_then(|text| retry_after(&text, now));
         let content_type = text(&CONTENT_TYPE)
             .map(|text| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+        let is_plain = |id: &String| {
+            id.len() <= 64 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+        };
+        let request_id = text(&HeaderName::from_static("request-id")).filter(is_plain);
+        let should_retry =
+            text(&HeaderName::from_static("stripe-should-retry")).and_then(|text| text.parse().ok());
         let number = |name: &'static str| text(&HeaderName::from_static(name))?.parse::<u64>().ok();
         let status = response.status().as_u16();
         let mut pace = self.pace.borrow_mut();
@@ -275,9 +292,10 @@ impl Service {
         }
         drop(pace);
         let mut body = Vec::new();
-        let read = response.take(BODY_MAX + 1).read_to_end(&mut body);
-        let is_whole = read.is_ok() && body.len() as u64 <= BODY_MAX;
-        Answer { status, body: is_whole.then_some(body), content_type, retry_after, date }
+        let read = response.take(self.body_max + 1).read_to_end(&mut body);
+        let is_whole = read.is_ok() && body.len() as u64 <= self.body_max;
+        let body = is_whole.then_some(body);
+        Answer { status, body, content_type, retry_after, date, request_id, should_retry }
     }
 
     fn no_connection(&self, error: &reqwest::Error) -> String {
@@ -289,6 +307,13 @@ impl Service {
             format!("no connection: {}", innermost(error))
         }
     }
+}
+
+/// Between 0 and 1, by which two programs that were refused together do not come back together. Without chance (which
+/// hardly can be) nothing breaks but the spread.
+#[must_use]
+pub fn jitter() -> f64 {
+    getrandom::u32().map_or(0.5, |draw| f64::from(draw) / f64::from(u32::MAX))
 }
 
 fn headers(request: &Request<'_>) -> Result<HeaderMap, reqwest::header::InvalidHeaderValue> {

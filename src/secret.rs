@@ -58,8 +58,8 @@ impl fmt::Debug for Secret {
 pub struct Places {
     /// The section of the settings, for messages: `resend`.
     pub section: &'static str,
-    /// What every such key begins with: `re_`.
-    pub prefix: &'static str,
+    /// What every such key begins with, one or another: `re_`.
+    pub prefixes: &'static [&'static str],
     /// `api_key_file`.
     pub file: Option<PathBuf>,
     /// `api_key_command`: program and arguments, no shell.
@@ -97,6 +97,29 @@ enum Owner {
 }
 
 impl Places {
+    /// Whether there is a place that should hold a key.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        self.is_any_with(&|name| std::env::var_os(name))
+    }
+
+    fn is_any_with(&self, env: &dyn Fn(&str) -> Option<OsString>) -> bool {
+        self.file.is_some()
+            || self.command.is_some()
+            || self.credential(env).is_some()
+            || env(self.variable).is_some()
+    }
+
+    /// The file in the folder of systemd's credentials. Others may be there, and not this one; where that cannot be told, it
+    /// counts as there.
+    fn credential(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let folder = env("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty())?;
+        let path = Path::new(&folder).join(self.credential);
+        let is_absent =
+            path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        (!is_absent).then_some(path)
+    }
+
     /// Reads the key.
     ///
     /// # Errors
@@ -120,14 +143,8 @@ impl Places {
             let text = output_of(command, limit, clock).map_err(|why| fault(&place, &why))?;
             return self.found(&text, place);
         }
-        if let Some(folder) = env("CREDENTIALS_DIRECTORY").filter(|folder| !folder.is_empty()) {
-            let path = Path::new(&folder).join(self.credential);
-            // Other credentials may be there, and not this one. Where that cannot be told, it counts as there.
-            let is_absent =
-                path.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-            if !is_absent {
-                return self.of_file(&path, &format!("the credential `{}`", path.display()), Owner::Systemd);
-            }
+        if let Some(path) = self.credential(env) {
+            return self.of_file(&path, &format!("the credential `{}`", path.display()), Owner::Systemd);
         }
         let Some(text) = env(self.variable) else {
             return Err(SecretError {
@@ -158,8 +175,10 @@ impl Places {
             Ok(key) if key.lines().count() > 1 => {
                 "holds more than one line; it must hold the key alone".to_owned()
             }
-            Ok(key) if !key.starts_with(self.prefix) => {
-                format!("holds something that does not begin with `{}`", self.prefix)
+            Ok(key) if !self.prefixes.iter().any(|prefix| key.starts_with(prefix)) => {
+                let prefixes: Vec<String> =
+                    self.prefixes.iter().map(|prefix| format!("`{prefix}`")).collect();
+                format!("holds something that does not begin with {}", prefixes.join(" or "))
             }
             Ok(key) if !key.chars().all(is_plain) => {
                 "holds a character that no key has (a quote? a blank?)".to_owned()

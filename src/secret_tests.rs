@@ -30,7 +30,7 @@ impl Shop {
     fn read(&self, file: Option<PathBuf>, command: Option<&[&str]>) -> Result<Found, String> {
         let places = Places {
             section: "resend",
-            prefix: "re_",
+            prefixes: &["re_"],
             file,
             command: command.map(|words| words.iter().map(ToString::to_string).collect()),
             credential: "resend_api_key",

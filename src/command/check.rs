@@ -20,6 +20,7 @@ use crate::mail::resend::{DomainSeen, Rights};
 use crate::report::Style;
 use crate::report::check::{CheckReport, Item};
 use crate::run::names_brought;
+use crate::source::PollError;
 use crate::source::spool::{Manner, REASON, REJECTED, rejected};
 use crate::store::{LockSeen, StateSeen, Store, StoreError, StoreErrorKind, View, look_at_state};
 
@@ -46,6 +47,7 @@ pub(super) fn check(global: &Global, style: Style, clock: &Clock) -> Exit {
 fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckReport) {
     settings(place, report);
     mail(place, report);
+    stripe(place, clock, report);
     let store = open(place, report);
     state(place, report);
     if let Some(store) = &store {
@@ -149,6 +151,46 @@ fn mail(place: &Place, report: &mut CheckReport) {
             report.warn(Item::Mail, format!("whether mails from {domain} are taken is not known: {why}"));
         }
         None => {}
+    }
+}
+
+/// Whether the payment service can be read: everything that tells of purchases and stops, thing by thing.
+fn stripe(place: &Place, clock: &Clock, report: &mut CheckReport) {
+    let Some(stripe) = &place.stripe else { return };
+    let found = match stripe.unlock() {
+        Ok(found) => found.to_owned(),
+        Err(error) => return report.fault(Item::Stripe, Exit::Settings, error.to_string()),
+    };
+    if clock.is_fixed() && !stripe.stays_here() {
+        return report.skip(Item::Stripe, "not asked, since --now pretends a time");
+    }
+    if stripe.key_is_too_strong() {
+        let text = format!(
+            "the key in {found} can move money; a restricted one (rk_…) that may only read is enough, and better to lose"
+        );
+        report.warn(Item::Stripe, text);
+    }
+    match stripe.look() {
+        Ok(missing) if missing.is_empty() => {
+            report.ok(Item::Stripe, format!("the key in {found} may read what tells of purchases and stops"));
+        }
+        Ok(missing) => {
+            for (what, error) in missing {
+                let text = format!(
+                    "the key in {found} may not read {what} ({error}); what happens to them would go unnoticed; allow it there"
+                );
+                report.fault(Item::Stripe, Exit::Look, text);
+            }
+        }
+        Err(error @ PollError::Refused(_)) => {
+            let text = format!(
+                "{error}; neither purchases nor refunds are learned of; put another key into {found}"
+            );
+            report.fault(Item::Stripe, Exit::Look, text);
+        }
+        Err(error @ PollError::Failed(_)) => {
+            report.fault(Item::Stripe, Exit::Later, format!("{error}; the next run asks again"));
+        }
     }
 }
 

@@ -17,11 +17,12 @@ use super::{Place, Seen};
 
 pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock) -> anyhow::Result<Exit> {
     let mut report = RunReport::ingest();
-    let livemode = place.settings.livemode;
+    let livemode = place.settings.rules.livemode;
     let is_spool = asked.path.is_dir();
     let folders = if is_spool { vec![asked.path.clone()] } else { Vec::new() };
     let mut spools = place.spools(folders, Manner::Claim);
-    let reading = if is_spool { Reading::default() } else { source::read(&asked.path, livemode)? };
+    let reading =
+        if is_spool { Reading::default() } else { source::read(&asked.path, place.settings.rules)? };
     super::say_what_was_dropped(&reading, livemode);
     let mut book = place.lock(asked.wait.seconds, clock, style).inspect_err(|_| {
         if asked.path == Path::new("-") {

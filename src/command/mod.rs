@@ -30,7 +30,7 @@ use crate::mail::{Language, Outbox, Resend, Templates, Transport};
 use crate::report::{Style, complain};
 use crate::run::Shop;
 use crate::source::spool::Manner;
-use crate::source::{Reading, Spools};
+use crate::source::{Reading, Spools, Stripe};
 use crate::store::{LockedLedger, Mark, Store, StoreError, View};
 
 /// Carries out a command line and returns how it ended. Errors that a report has not told are returned.
@@ -92,6 +92,8 @@ struct Place {
     state_dir: PathBuf,
     outbox_dir: PathBuf,
     mailer: Mailer,
+    /// The payment service, where it is to be asked.
+    stripe: Option<Stripe>,
     /// The numbers of the settings, and what the transport adds.
     policy: Policy,
 }
@@ -104,6 +106,8 @@ impl Place {
         let behind_link = ledger.is_symlink().then(|| ledger.canonicalize().ok()).flatten();
         let beside = crate::disk::folder_of(behind_link.as_ref().unwrap_or(&ledger)).to_owned();
         let outbox_dir = settings.outbox_dir.clone().unwrap_or_else(|| beside.join("outbox"));
+        let stripe = settings.stripe.clone().filter(|stripe| stripe.key.is_any());
+        let stripe = stripe.map(|stripe| Stripe::new(stripe, clock));
         let mailer = match settings.transport {
             TransportName::Outbox => Mailer::Outbox(Outbox::new(&outbox_dir)),
             TransportName::Resend => Mailer::Resend(Box::new(Resend::new(settings.resend.clone(), clock))),
@@ -114,6 +118,7 @@ impl Place {
             ledger,
             outbox_dir,
             mailer,
+            stripe,
             settings,
         })
     }
@@ -140,6 +145,14 @@ impl Place {
     ///
     /// # Errors
     /// [`ConfigError`], [`SecretError`](crate::secret::SecretError): no mail may be sent with these settings.
+    fn ready(&self) -> anyhow::Result<()> {
+        if let Some(stripe) = &self.stripe {
+            stripe.unlock()?;
+        }
+        self.ready_to_mail()
+    }
+
+    /// The same for a command that asks the mail service alone.
     fn ready_to_mail(&self) -> anyhow::Result<()> {
         let Mailer::Resend(resend) = &self.mailer else { return Ok(()) };
         let placeholders = self.settings.placeholders();
@@ -178,7 +191,7 @@ impl Place {
         // Where the ledger is reached through a link, the files lie behind it.
         ours.extend(self.ledger.canonicalize().ok().and_then(|ledger| Some(ledger.parent()?.to_owned())));
         ours.extend(self.settings.templates_dir.clone());
-        Spools::new(named, &ours, manner, self.settings.livemode)
+        Spools::new(named, &ours, manner, self.settings.rules)
     }
 
     fn templates(&self) -> Templates {

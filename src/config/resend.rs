@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use super::key;
 use crate::http::BaseUrl;
 use crate::mail::resend::ResendSettings;
 use crate::secret::Places;
@@ -44,38 +45,13 @@ impl Section {
                 let pace = self.requests_per_second;
                 format!("resend.requests_per_second is {pace}; it must lie between 1 and 1000")
             })?;
-        // A path and a program are named in messages; a key must not be (C070).
-        let is_key =
-            |text: &String| text.trim().starts_with(PREFIX) && text.len() >= 12 && !text.contains(['/', '.']);
-        if self.api_key_file.as_ref().is_some_and(is_key) {
-            return Err("resend.api_key_file holds a key; it must name a file that holds it".to_owned());
-        }
-        if self.api_key_command.iter().flatten().any(is_key) {
-            return Err(
-                "resend.api_key_command holds a key; it must name a program that prints it".to_owned()
-            );
-        }
-        if self.api_key_file.is_some() && self.api_key_command.is_some() {
-            return Err(
-                "resend.api_key_file and resend.api_key_command are both set; keep the one that has the key"
-                    .to_owned(),
-            );
-        }
-        let is_empty =
-            |command: &Vec<String>| command.first().is_none_or(|program| program.trim().is_empty());
-        if self.api_key_command.as_ref().is_some_and(is_empty) {
-            return Err(
-                "resend.api_key_command is empty; it is a list, the program first: [\"pass\", \"show\", \
-                        \"resend\"]"
-                    .to_owned(),
-            );
-        }
+        key::check("resend", PREFIX, self.api_key_file.as_ref(), self.api_key_command.as_ref())?;
         Ok(ResendSettings {
             base_url,
             requests_per_second,
             key: Places {
                 section: "resend",
-                prefix: PREFIX,
+                prefixes: &[PREFIX],
                 file: key_file,
                 command: self.api_key_command,
                 credential: "resend_api_key",

@@ -837,6 +837,16 @@ impl Ledger {
         self.matters.iter().find(|matter| matter.is(kind, subject))
     }
 
+    /// Whether this event was taken in.
+    #[must_use]
+    pub fn knows_event(&self, event: &EventId) -> bool {
+        let of_buyers = self.buyers.all().iter().any(|buyer| {
+            buyer.events.contains(event)
+                || buyer.purchases.iter().any(|purchase| purchase.events.contains(event))
+        });
+        of_buyers || self.loose_stops.iter().any(|stop| stop.event.as_ref() == Some(event))
+    }
+
     /// The newest time that stepmail itself recorded (R12): no clock that is right can lie before it. Payment times
     /// and stops come from elsewhere and do not count; a matter's own time is part of its key and never changes.
     #[must_use]

@@ -86,6 +86,12 @@ pub enum MatterKind {
     Complained,
     /// R13: the mail service took a d0 and did not send it.
     NotDelivered,
+    /// A source of purchases and stops refuses to be read.
+    Source,
+    /// A source was not read for so long that it no longer knows everything.
+    Missed,
+    /// No purchase for unusually long.
+    Silence,
 }
 
 impl MatterKind {
@@ -118,6 +124,9 @@ impl MatterKind {
             Self::Bounced => "bounced",
             Self::Complained => "complained",
             Self::NotDelivered => "not_delivered",
+            Self::Source => "source",
+            Self::Missed => "missed",
+            Self::Silence => "silence",
         }
     }
 }
@@ -183,6 +192,7 @@ impl Matter {
             | MatterKind::OtherInstallation
             | MatterKind::Restored
             | MatterKind::NoMark
+            | MatterKind::Source
             | MatterKind::Trial => true,
             MatterKind::Conflict
             | MatterKind::NoAddress
@@ -195,7 +205,9 @@ impl Matter {
             | MatterKind::StoppedBuyer
             | MatterKind::Bounced
             | MatterKind::Complained
-            | MatterKind::NotDelivered => false,
+            | MatterKind::NotDelivered
+            | MatterKind::Missed
+            | MatterKind::Silence => false,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod matter;
 pub mod outcome;
 pub mod policy;
 pub mod settle;
+pub mod silence;
 pub mod time;
 pub mod truth;
 

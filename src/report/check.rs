@@ -33,6 +33,8 @@ pub enum Item {
     Settings,
     /// The mail service.
     Mail,
+    /// The payment service.
+    Stripe,
     /// Where the ledger lies, and whose it is.
     Folder,
     /// The state folder.
@@ -62,6 +64,7 @@ impl Item {
         match self {
             Self::Settings => "settings",
             Self::Mail => "mail",
+            Self::Stripe => "stripe",
             Self::Folder => "folder",
             Self::State => "state",
             Self::Lock => "lock",

@@ -18,11 +18,12 @@ use crate::domain::outcome::{MailResult, Outcome, Retries, StopSending, settle};
 use crate::domain::policy::{RETENTION_MARGIN, Retention};
 use crate::domain::time::Timestamp;
 use crate::domain::truth::{Question, Truth};
+use crate::http::jitter;
 use crate::report::run::{Closed, Hold, MailLine, Notice, RunReport};
 use crate::store::StoreError;
 
 use super::listing::Listing;
-use super::pause::{jitter, pause};
+use super::pause::pause;
 use super::send::{Sending, is_still_due};
 use super::{Book, Shop, over, raise, truth};
 

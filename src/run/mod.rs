@@ -68,6 +68,8 @@ impl Shop<'_> {
 pub struct Task<'a> {
     /// What the sources yielded that can be read without changing anything.
     pub batch: Vec<Incoming>,
+    /// How the sources of stops that were asked could be read.
+    pub readings: Vec<Asked>,
     /// The sources that are changed by taking from them.
     pub feed: &'a mut dyn Feed,
     /// R4: a human's go for so many mails.
@@ -76,6 +78,36 @@ pub struct Task<'a> {
     pub known: Known<'a>,
     /// When the clock was read.
     pub moment: Moment,
+}
+
+/// A source of stops that was asked before the run.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Its name in the mark.
+    pub source: &'static str,
+    /// Why it could not be read; none where it was.
+    pub failed: Option<Unread>,
+    /// What lies between the last good reading and this, where the source no longer knows all of it.
+    pub missed: Option<(Timestamp, Timestamp)>,
+}
+
+/// Why a source could not be read.
+#[derive(Clone, Debug)]
+pub enum Unread {
+    /// The next run asks again.
+    Later(String),
+    /// A person must act: its key, or what the key may do.
+    Refused(String),
+}
+
+impl Unread {
+    /// In words.
+    #[must_use]
+    pub fn why(&self) -> &str {
+        match self {
+            Self::Later(why) | Self::Refused(why) => why,
+        }
+    }
 }
 
 /// How a run came to its end.
@@ -120,9 +152,15 @@ pub fn run(
         book.record(&[Fact::Allowed { at: now, mails }])?;
     }
     let mut listing = Listing::of(shop);
-    let only_d0 = readback::read_back(book, shop, listing.as_mut(), (&task.known, task.moment), report)?;
-    let may_act = task.known.service.is_some() || !needs_time(shop, &task.known);
+    let unread = readback::read_back(book, shop, listing.as_mut(), &task, report)?;
+    let may_act = task.known.service.is_some() || !needs_time(shop, &task);
     take_in_all(book, task.batch, task.feed, shop.clock, now, report)?;
+    // A reading moves on when all it gave is durable.
+    let mut unread = unread;
+    for asked in &task.readings {
+        let only_d0 = readback::note(book, asked, now, report)?;
+        unread = unread.or(only_d0);
+    }
     let mut mails = if may_act {
         close::close_what_is_over(book, shop, listing.as_mut(), now, report)?;
         due(book, shop, now)
@@ -135,7 +173,7 @@ pub fn run(
         }
         Vec::new()
     };
-    if let Some(why) = only_d0.filter(|_| mails.iter().any(|mail| mail.step != Step::D0)) {
+    if let Some(why) = unread.filter(|_| mails.iter().any(|mail| mail.step != Step::D0)) {
         mails.retain(|mail| mail.step == Step::D0);
         report.stop_early(&why);
     }
@@ -167,8 +205,14 @@ fn ask_the_time(
     let held = guard(book.ledger(), &task.known, now);
     let is_a_pause = !held.is_empty() && held.iter().all(|held| held.kind == MatterKind::ClockAhead);
     let has_work = || !task.batch.is_empty() || task.feed.may_have_some() || has_due(book, shop, now);
-    if !needs_time(shop, &task.known) || !(is_a_pause || held.is_empty() && has_work()) {
+    let is_told = task.known.service.is_some();
+    if is_told || !needs_time(shop, task) || !(is_a_pause || held.is_empty() && has_work()) {
         return Ok(Ok(held));
+    }
+    if !shop.transport.keeps_time() {
+        let failed = task.readings.iter().find_map(|asked| asked.failed.as_ref());
+        let why = failed.map_or_else(String::new, |failed| failed.why().to_owned());
+        return Ok(if is_a_pause { Ok(held) } else { Err(NoClock::Offline(why)) });
     }
     let mut said = shop.transport.service_clock();
     // A line that stumbles for a second should not cost the hour.
@@ -192,8 +236,9 @@ fn ask_the_time(
 
 /// Whether a run must have seen a service's clock before it closes or sends. A pretended `now` agrees with no clock, and
 /// one that a human accepted needs no second witness.
-fn needs_time(shop: &Shop<'_>, known: &Known<'_>) -> bool {
-    shop.transport.keeps_time() && !shop.clock.is_fixed() && !known.clock_accepted
+fn needs_time(shop: &Shop<'_>, task: &Task<'_>) -> bool {
+    let is_any = shop.transport.keeps_time() || !task.readings.is_empty();
+    is_any && !shop.clock.is_fixed() && !task.known.clock_accepted
 }
 
 fn has_due(book: &dyn Book, shop: &Shop<'_>, now: Timestamp) -> bool {

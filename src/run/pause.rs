@@ -32,8 +32,3 @@ pub(super) fn pause(
     }
     Ok(true)
 }
-
-/// Between 0 and 1. Without chance (which hardly can be) nothing breaks but the spread.
-pub(super) fn jitter() -> f64 {
-    getrandom::u32().map_or(0.5, |draw| f64::from(draw) / f64::from(u32::MAX))
-}

@@ -212,7 +212,8 @@ fn shop_of(buyers: usize, service: &Script) -> Sheet {
         )
     };
     let events: Vec<String> = (0..buyers).map(line).collect();
-    let batch = source::parse("events", events.join("\n").as_bytes(), true).unwrap().incoming;
+    let batch =
+        source::parse("events", events.join("\n").as_bytes(), source::Rules::plain(true)).unwrap().incoming;
     let moment = Clock::new(Some(time("2026-10-01T00:30:00Z"))).moment();
     intake::take_in(&mut page, batch, moment.now, &mut RunReport::new(false)).unwrap();
     assert!(service.keys().is_empty());
@@ -252,7 +253,8 @@ fn run_by(page: &mut Sheet, service: &Script, clock: &Clock, known: Known<'_>) -
         clock,
     };
     let mut feed = source::Spools::none();
-    let task = Task { batch: Vec::new(), feed: &mut feed, allow: None, known, moment: clock.moment() };
+    let (batch, readings, moment) = (Vec::new(), Vec::new(), clock.moment());
+    let task = Task { batch, readings, feed: &mut feed, allow: None, known, moment };
     let mut report = RunReport::new(false);
     let ended = run(page, &shop, task, &mut report).unwrap();
     report.conclude();

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::json::{self, Fault, Fields, Kind};
-use super::{Reading, SourceError, neutral, stripe};
+use super::{Reading, Rules, SourceError, neutral, stripe};
 use crate::domain::event::{Incoming, Invalid};
 
 /// How many broken documents may be searched to the end of the input for where they go wrong. Afterwards each is looked
@@ -27,14 +27,14 @@ const EXPECTED: &str = "expected an event object or a list";
 /// How deep lists and pages may stand in each other (`jq --slurp` over pages makes two).
 pub(super) const LISTS_MAX: usize = 4;
 
-/// Reads one event file. `livemode` is the setting: Stripe's events of the other mode are counted and dropped.
+/// Reads one event file. Stripe's events of the other mode than the rules' are counted and dropped.
 ///
 /// # Errors
 /// [`SourceError`] if the file cannot be read, or holds no event and something that is none.
-pub fn read_file(path: &Path, livemode: bool) -> Result<Reading, SourceError> {
+pub fn read_file(path: &Path, rules: Rules) -> Result<Reading, SourceError> {
     let name = path.display().to_string();
     match std::fs::read(path) {
-        Ok(bytes) => parse(&name, &bytes, livemode),
+        Ok(bytes) => parse(&name, &bytes, rules),
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => Err(SourceError::Folder { name }),
         Err(source) => Err(SourceError::Io { name, source }),
     }
@@ -44,11 +44,11 @@ pub fn read_file(path: &Path, livemode: bool) -> Result<Reading, SourceError> {
 ///
 /// # Errors
 /// As [`read_file`].
-pub fn read_stdin(livemode: bool) -> Result<Reading, SourceError> {
+pub fn read_stdin(rules: Rules) -> Result<Reading, SourceError> {
     let name = "standard input";
     let mut bytes = Vec::new();
     match io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(_) => parse(name, &bytes, livemode),
+        Ok(_) => parse(name, &bytes, rules),
         Err(source) => Err(SourceError::Io { name: name.to_owned(), source }),
     }
 }
@@ -57,19 +57,17 @@ pub fn read_stdin(livemode: bool) -> Result<Reading, SourceError> {
 ///
 /// # Errors
 /// [`SourceError`] if something is wrong with the text and not one event was found in it.
-pub fn parse(name: &str, bytes: &[u8], livemode: bool) -> Result<Reading, SourceError> {
+pub fn parse(name: &str, bytes: &[u8], rules: Rules) -> Result<Reading, SourceError> {
     if is_wide(bytes) {
         return Err(SourceError::Wide { name: name.to_owned() });
     }
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     match str::from_utf8(bytes) {
-        Ok(text) => Scan::new(name, text, livemode, false).run(),
+        Ok(text) => Scan::new(name, text, rules, false).run(),
         Err(fault) => {
             // The replacement characters keep every line where it is; the events that hold one are refused one by one.
             let text = String::from_utf8_lossy(bytes);
-            Scan::new(name, &text, livemode, true)
-                .run()
-                .map_err(|_| not_utf8(name, bytes, fault.valid_up_to()))
+            Scan::new(name, &text, rules, true).run().map_err(|_| not_utf8(name, bytes, fault.valid_up_to()))
         }
     }
 }
@@ -105,7 +103,7 @@ struct Broken {
 pub(super) struct Scan<'a> {
     name: &'a str,
     text: &'a str,
-    livemode: bool,
+    rules: Rules,
     /// Whether bytes that were not UTF-8 have been replaced.
     lossy: bool,
     reading: Reading,
@@ -117,11 +115,11 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(name: &'a str, text: &'a str, livemode: bool, lossy: bool) -> Self {
+    pub(super) fn new(name: &'a str, text: &'a str, rules: Rules, lossy: bool) -> Self {
         Self {
             name,
             text,
-            livemode,
+            rules,
             lossy,
             reading: Reading::default(),
             found: false,
@@ -320,9 +318,7 @@ impl<'a> Scan<'a> {
                 }
                 _ => Err(fields.fault("data", "must be a list")),
             },
-            Ok(Some(object)) if object == "event" => {
-                self.event(raw, |livemode| stripe::read(fields, livemode))
-            }
+            Ok(Some(object)) if object == "event" => self.event(raw, |rules| stripe::read(fields, rules)),
             Ok(Some(object)) if object == "v2.core.event" => {
                 self.found = true;
                 self.reading.thin += 1;
@@ -343,13 +339,13 @@ impl<'a> Scan<'a> {
     fn event(
         &mut self,
         raw: &RawValue,
-        read: impl FnOnce(bool) -> Result<Option<Incoming>, Fault>,
+        read: impl FnOnce(Rules) -> Result<Option<Incoming>, Fault>,
     ) -> Result<Incoming, Fault> {
         if self.lossy && raw.get().contains(char::REPLACEMENT_CHARACTER) {
             return Err(Fault("holds bytes that are not UTF-8".to_owned()));
         }
         self.found = true;
-        Ok(read(self.livemode)?.unwrap_or_else(|| {
+        Ok(read(self.rules)?.unwrap_or_else(|| {
             self.reading.other_mode += 1;
             Incoming::Ignored
         }))
@@ -394,7 +390,7 @@ mod tests {
     }
 
     fn read(text: impl AsRef<[u8]>) -> Reading {
-        parse("f", text.as_ref(), true).unwrap()
+        parse("f", text.as_ref(), Rules::plain(true)).unwrap()
     }
 
     /// What came out, shortly: the event's id for a purchase, `line: why` for what is invalid.
@@ -411,7 +407,7 @@ mod tests {
     }
 
     fn refusal(text: impl AsRef<[u8]>) -> String {
-        parse("f", text.as_ref(), true).unwrap_err().to_string()
+        parse("f", text.as_ref(), Rules::plain(true)).unwrap_err().to_string()
     }
 
     fn subjects(reading: &Reading) -> Vec<&str> {
@@ -688,22 +684,22 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_folder_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = read_file(folder.path(), true).unwrap_err().to_string();
+        let error = read_file(folder.path(), Rules::plain(true)).unwrap_err().to_string();
         assert!(
             error.contains("is a folder") && error.contains(&folder.path().display().to_string()),
             "{error}"
         );
         let missing = folder.path().join("none.json");
-        let error = read_file(&missing, true).unwrap_err().to_string();
+        let error = read_file(&missing, Rules::plain(true)).unwrap_err().to_string();
         assert!(error.contains("none.json`: No such file"), "{error}");
         let mut file = tempfile::NamedTempFile::new_in(&folder).unwrap();
         io::Write::write_all(&mut file, sale("a").as_bytes()).unwrap();
-        assert_eq!(said(&read_file(file.path(), true).unwrap()), ["a"]);
+        assert_eq!(said(&read_file(file.path(), Rules::plain(true)).unwrap()), ["a"]);
     }
 
     /// Whatever comes out, a matter must be able to bear it, and it must not give the buyer away.
     fn check(bytes: &[u8]) {
-        let said = match parse("f", bytes, false) {
+        let said = match parse("f", bytes, Rules::plain(false)) {
             Err(error) => vec![error.to_string()],
             Ok(reading) => {
                 for subject in subjects(&reading) {

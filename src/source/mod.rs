@@ -8,6 +8,7 @@ pub mod erase;
 pub mod file;
 mod json;
 mod neutral;
+pub mod poll;
 pub mod spool;
 mod stripe;
 
@@ -18,14 +19,34 @@ use crate::domain::event::Incoming;
 
 pub use erase::erase;
 pub use file::{parse, read_file, read_stdin};
+pub use poll::{PollError, Stripe};
 pub use spool::Spools;
 
 /// Reads a file, or standard input where the path is `-`.
 ///
 /// # Errors
 /// As [`read_file`].
-pub fn read(path: &Path, livemode: bool) -> Result<Reading, SourceError> {
-    if path == Path::new("-") { read_stdin(livemode) } else { read_file(path, livemode) }
+pub fn read(path: &Path, rules: Rules) -> Result<Reading, SourceError> {
+    if path == Path::new("-") { read_stdin(rules) } else { read_file(path, rules) }
+}
+
+/// What of a source's events counts, and for what: the seller's to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// R1: which mode of Stripe's events.
+    pub livemode: bool,
+    /// Whether a subscription that is to end stops the mails at once, and not only when it has ended.
+    pub cancel_scheduled_stops: bool,
+    /// Whether part of the money back stops them.
+    pub partial_refund_stops: bool,
+}
+
+impl Rules {
+    /// The plain rules for the events of one mode.
+    #[must_use]
+    pub const fn plain(livemode: bool) -> Self {
+        Self { livemode, cancel_scheduled_stops: true, partial_refund_stops: false }
+    }
 }
 
 /// What was read from one source, in the order in which it stood there.

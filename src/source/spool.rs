@@ -28,7 +28,7 @@ use crate::domain::event::{Incoming, Invalid};
 use crate::domain::time::{Seconds, Timestamp};
 
 use super::erase::erase as without;
-use super::{Reading, SourceError, file};
+use super::{Reading, Rules, SourceError, file};
 
 /// Files that a run has taken and not yet moved on.
 pub const CLAIMED: &str = "claimed";
@@ -64,7 +64,7 @@ pub enum Manner {
 pub struct Spools {
     folders: Vec<PathBuf>,
     manner: Manner,
-    livemode: bool,
+    rules: Rules,
     taken: Vec<Taken>,
     told: Vec<String>,
     waiting: Vec<String>,
@@ -174,8 +174,8 @@ impl Spools {
     /// Names the spools. A folder that is named twice counts once; one of `ours` (the ledger's folder, say) is refused,
     /// since everything in it would be taken for events. Nothing is touched yet.
     #[must_use]
-    pub fn new(named: Vec<PathBuf>, ours: &[PathBuf], manner: Manner, livemode: bool) -> Self {
-        let mut spools = Self { manner, livemode, ..Self::none() };
+    pub fn new(named: Vec<PathBuf>, ours: &[PathBuf], manner: Manner, rules: Rules) -> Self {
+        let mut spools = Self { manner, rules, ..Self::none() };
         let ours: Vec<PathBuf> = ours.iter().filter_map(|path| path.canonicalize().ok()).collect();
         let mut known = Vec::new();
         for folder in named {
@@ -203,7 +203,7 @@ impl Spools {
         Self {
             folders: Vec::new(),
             manner: Manner::Look,
-            livemode: true,
+            rules: Rules::plain(true),
             taken: Vec::new(),
             told: Vec::new(),
             waiting: Vec::new(),
@@ -374,7 +374,7 @@ impl Spools {
         incoming: &mut Vec<Incoming>,
     ) {
         let shown = shown(folder, &name);
-        let reason = match file::parse(&shown, bytes, self.livemode) {
+        let reason = match file::parse(&shown, bytes, self.rules) {
             Ok(reading) => {
                 self.dropped.other_mode += reading.other_mode;
                 self.dropped.thin += reading.thin;
@@ -800,13 +800,13 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         disk::leave_word(&folder.join("a"), "{\"id\":\"e1\",\"type\":\"x\"}\n").unwrap();
         let now = Timestamp::parse("2026-10-01T00:00:00Z").unwrap();
-        let mut spools = Spools::new(vec![folder.clone()], &[], Manner::Claim, true);
+        let mut spools = Spools::new(vec![folder.clone()], &[], Manner::Claim, Rules::plain(true));
         assert_eq!(spools.take(None, now), [Incoming::Ignored]);
         fs::remove_dir_all(&folder).unwrap();
         spools.admitted(&|_| false);
         assert!(!folder.exists());
         assert!(make_part(&folder, CLAIMED).is_err() && !folder.exists());
-        let mut again = Spools::new(vec![folder], &[], Manner::Claim, true);
+        let mut again = Spools::new(vec![folder], &[], Manner::Claim, Rules::plain(true));
         assert!(again.take(None, now).is_empty());
         assert!(again.told().concat().contains("make the folder"));
     }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Rules;
 use super::json::{self, Fault, Fields, Kind};
 use super::neutral::is_identifier;
 use crate::domain::event::{Amount, Checkout, Incoming, Payment, StopSignal, StopTarget};
@@ -17,10 +18,10 @@ use crate::domain::time::Timestamp;
 const VAR: &str = "stepmail_";
 
 /// What a Stripe event says, or `None` if it is of the other mode.
-pub(super) fn read(event: &Fields<'_>, livemode: bool) -> Result<Option<Incoming>, Fault> {
+pub(super) fn read(event: &Fields<'_>, rules: Rules) -> Result<Option<Incoming>, Fault> {
     // Only the literal value passes: missing or `"false"` belongs to no mode and must start nothing (C074). The inner
     // object's own `livemode` is not asked; real events exist where the two differ.
-    if event.raw("livemode").map(json::kind) != Some(Kind::Bool(livemode)) {
+    if event.raw("livemode").map(json::kind) != Some(Kind::Bool(rules.livemode)) {
         return Ok(None);
     }
     let stripe_type = event.need("type", event.text("type")?)?;
@@ -30,22 +31,24 @@ pub(super) fn read(event: &Fields<'_>, livemode: bool) -> Result<Option<Incoming
         "charge.refunded" => refund,
         "charge.dispute.created" => dispute,
         "customer.subscription.deleted" => subscription_deleted,
+        "customer.subscription.updated" => subscription_updated,
         "customer.deleted" => customer_deleted,
         _ => return Ok(Some(Incoming::Ignored)),
     };
-    read(&Event { event, stripe_type: &stripe_type }).map(Some)
+    read(&Event { fields: event, stripe_type: &stripe_type, rules }).map(Some)
 }
 
 /// An event whose type concerns us.
 struct Event<'e, 'a> {
-    event: &'e Fields<'a>,
+    fields: &'e Fields<'a>,
     stripe_type: &'e str,
+    rules: Rules,
 }
 
 impl<'a> Event<'_, 'a> {
     /// The object the event is about.
     fn object(&self, kind: &str) -> Result<Fields<'a>, Fault> {
-        let data = self.event.need("data", self.event.object("data")?)?;
+        let data = self.fields.need("data", self.fields.object("data")?)?;
         let object = data.need("object", data.object("object")?)?;
         match object.text("object")? {
             Some(other) if other != kind => Err(object.fault("object", format_args!("is not `{kind}`"))),
@@ -55,14 +58,14 @@ impl<'a> Event<'_, 'a> {
 
     /// When the event happened.
     fn at(&self) -> Result<Timestamp, Fault> {
-        let seconds = self.event.need("created", self.event.integer("created")?)?;
+        let seconds = self.fields.need("created", self.fields.integer("created")?)?;
         Timestamp::from_unix(seconds)
-            .map_err(|error| self.event.fault("created", format_args!("is refused: {error}")))
+            .map_err(|error| self.fields.fault("created", format_args!("is refused: {error}")))
     }
 
     fn stop(&self, reason: &str, refs: Refs) -> Result<StopSignal, Fault> {
         Ok(StopSignal {
-            event: self.event.name("id")?,
+            event: self.fields.name("id")?,
             at: self.at()?,
             reason: reason.to_owned(),
             target: StopTarget::Refs(refs),
@@ -91,7 +94,7 @@ fn checkout(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
         _ => None,
     };
     Ok(Incoming::Checkout(Box::new(Checkout {
-        event: event.event.name("id")?,
+        event: event.fields.name("id")?,
         at: event.at()?,
         session: session.name("id")?,
         payment: payment(event.stripe_type, session.text("payment_status")?.as_deref()),
@@ -143,7 +146,7 @@ fn payment_failed(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
     let session = event.object("checkout.session")?;
     // It ends the wait whenever it happened; a broken time is still a broken event.
     event.at()?;
-    Ok(Incoming::PaymentFailed { event: event.event.name("id")?, session: session.name("id")? })
+    Ok(Incoming::PaymentFailed { event: event.fields.name("id")?, session: session.name("id")? })
 }
 
 fn refund(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
@@ -159,7 +162,8 @@ fn refund(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
         _ => false,
     };
     let signal = event.stop("refund", refs)?;
-    Ok(if charge.boolean("refunded")? == Some(true) || all_of_it {
+    let stops = event.rules.partial_refund_stops;
+    Ok(if stops || charge.boolean("refunded")? == Some(true) || all_of_it {
         Incoming::Stop(signal)
     } else {
         Incoming::PartialRefund(signal)
@@ -177,6 +181,18 @@ fn subscription_deleted(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
     // Not the customer: one person's other subscriptions and purchases go on.
     let subscription = own_id(&event.object("subscription")?)?;
     Ok(Incoming::Stop(event.stop("canceled", Refs { subscription, ..Refs::default() })?))
+}
+
+/// A subscription changes for many reasons; one counts. It says `cancel_at_period_end`, or in newer versions `cancel_at`.
+fn subscription_updated(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
+    let object = event.object("subscription")?;
+    let is_to_end =
+        object.boolean("cancel_at_period_end")? == Some(true) || object.integer("cancel_at")?.is_some();
+    if !is_to_end || !event.rules.cancel_scheduled_stops {
+        return Ok(Incoming::Ignored);
+    }
+    let subscription = own_id(&object)?;
+    Ok(Incoming::Stop(event.stop("cancel_scheduled", Refs { subscription, ..Refs::default() })?))
 }
 
 fn customer_deleted(event: &Event<'_, '_>) -> Result<Incoming, Fault> {
@@ -259,7 +275,7 @@ mod tests {
     ];
 
     fn reading(text: &str, livemode: bool) -> Reading {
-        parse("f", text.as_bytes(), livemode).unwrap()
+        parse("f", text.as_bytes(), Rules::plain(livemode)).unwrap()
     }
 
     /// The one thing that a test-mode event says.

@@ -3,6 +3,8 @@
 //! It keeps keys for 24 hours of its clock together with the exact bytes, refuses what the real one refuses, and counts what
 //! it delivers. [`Double::twice`] is what everything is about.
 
+mod stripe;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,6 +19,8 @@ use stepmail::domain::time::{Seconds, Timestamp};
 
 /// The key that the double knows. It is searched for in everything that is written and said.
 pub(crate) const KEY: &str = "re_Sentinel_1234567890abcdef";
+
+pub(crate) use stripe::{KEY as STRIPE_KEY, paid};
 
 /// What is done with a request instead of the plain thing.
 #[derive(Clone, Debug)]
@@ -107,6 +111,7 @@ struct State {
     limit: Option<usize>,
     last_second: VecDeque<Instant>,
     quota: Option<usize>,
+    stripe: stripe::Stripe,
 }
 
 /// The service.
@@ -388,6 +393,9 @@ impl State {
 
     /// What is to be done with this request.
     fn act(&mut self, seen: &Seen, key: &str) -> Act {
+        if seen.path.starts_with("/v1/") {
+            return self.stripe.act();
+        }
         if seen.method == "GET" {
             return self.reads.clone().unwrap_or(Act::Accept);
         }
@@ -425,6 +433,9 @@ impl State {
             let mut refused = fault(429, "rate_limit_exceeded", "Too many requests.");
             refused.headers.push(("retry-after", "1".to_owned()));
             return refused;
+        }
+        if seen.path.starts_with("/v1/") {
+            return self.stripe.answer(seen);
         }
         match seen.headers.get("authorization").map(String::as_str) {
             None => return fault(401, "missing_api_key", "Missing API Key"),

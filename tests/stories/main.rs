@@ -21,6 +21,7 @@ mod service;
 mod settle;
 mod shop;
 mod spool;
+mod stripe;
 mod texts;
 mod truth;
 mod units;

@@ -306,7 +306,7 @@ fn a_newcomer_sends_the_first_real_mail_with_the_readmes_lines() {
     let settings = shop
         .read("stepmail.toml")
         .replace("transport = \"outbox\"", "transport = \"resend\"")
-        .replace("# api_key_file", "api_key_file");
+        .replace("# api_key_file = \"resend.key\"", "api_key_file = \"resend.key\"");
     // As the README's step 3 leaves it, but for the names that are still the example's.
     shop.write("stepmail.toml", &settings);
     shop.stepmail(&["run"]).exits(78).says("example's values");

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::double::{Double, KEY};
+use crate::double::{Double, KEY, STRIPE_KEY};
 
 /// The program under test.
 pub(crate) const STEPMAIL: &str = env!("CARGO_BIN_EXE_stepmail");
@@ -42,6 +42,14 @@ impl Shop {
             format!("{settings}\n[resend]\nbase_url = \"{}\"\nrequests_per_second = 1000\n", double.url());
         let mut shop = Self::with_settings(settings);
         shop.variable("RESEND_API_KEY", KEY);
+        shop
+    }
+
+    /// A shop that asks this payment service what happened; its mails go to the outbox.
+    pub(crate) fn polling(double: &Double) -> Self {
+        let stripe = format!("[stripe]\nbase_url = \"{}\"\n", double.url());
+        let mut shop = Self::with_settings(SETTINGS.replace("[stripe]\n", &stripe));
+        shop.variable("STRIPE_API_KEY", STRIPE_KEY);
         shop
     }
 
