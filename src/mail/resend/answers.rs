@@ -95,8 +95,11 @@ impl Said {
             answer.body.as_ref().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
         let fault = value.get("error").filter(|fault| fault.is_object()).unwrap_or(&value);
         let text = |name: &str| fault.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        // A key may be written in the letters of a name.
         let is_name = |name: &String| {
-            (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+            (1..=64).contains(&name.len())
+                && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+                && key.hide(name) == *name
         };
         let is_id = |id: &&str| (1..=ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
         let message = text("message");
@@ -178,24 +181,29 @@ fn word(word: &str) -> String {
     word.to_owned()
 }
 
-/// What stands in quotes or angle brackets may be a value. A plain word in backquotes is the name of a field.
+/// What stands in quotes or angle brackets may be a value, and a value may hold the same quote again (`O'Brien`). So it
+/// ends at the last one that can close it: rather a word too few than half a name. A plain word in backquotes is the name
+/// of a field.
 fn without_quoted(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find(['"', '`', '<', '“', '「', '\'']) {
+    while let Some(at) = rest.find(['"', '`', '<', '“', '‘', '「', '『', '«', '\'']) {
         let (before, from) = rest.split_at(at);
         shown.push_str(before);
         let open = from.chars().next().unwrap_or_default();
         let close = match open {
             '<' => '>',
             '“' => '”',
+            '‘' => '’',
             '「' => '」',
+            '『' => '』',
+            '«' => '»',
             other => other,
         };
         let inside = &from[open.len_utf8()..];
         // An apostrophe is no quote.
         let opens = open != '\'' || before.chars().next_back().is_none_or(|c| !c.is_alphanumeric());
-        let Some(end) = inside.find(close).filter(|_| opens) else {
+        let Some(end) = end_of_value(inside, close).filter(|_| opens) else {
             shown.push(if opens { '…' } else { open });
             if opens {
                 // Nothing closes it: nobody knows where the value ends.
@@ -217,6 +225,17 @@ fn without_quoted(text: &str) -> String {
     }
     shown.push_str(rest);
     shown
+}
+
+fn end_of_value(inside: &str, close: char) -> Option<usize> {
+    if close == '`' {
+        return inside.find(close);
+    }
+    let is_apostrophe = |at: usize| {
+        let next = inside[at + close.len_utf8()..].chars().next();
+        matches!(close, '\'' | '’') && next.is_some_and(char::is_alphanumeric)
+    };
+    inside.rmatch_indices(close).map(|(at, _)| at).find(|at| !is_apostrophe(*at))
 }
 
 #[cfg(test)]

@@ -161,6 +161,34 @@ fn c070_c071_what_is_kept_of_an_answer_names_nobody_and_holds_no_key() {
 }
 
 #[test]
+fn c070_a_quote_inside_a_quoted_name_does_not_let_the_rest_of_the_name_out() {
+    for message in [
+        "to 'Conan O'Brien' there",
+        "to 'Hanako 'Brien' Yamada' there",
+        "to \"Hanako \"Brien\" Yamada\" there",
+        "to \"Hanako\" Brien\" there",
+        "to ‘Hanako Brien’ there",
+        "to «Hanako Brien» there",
+        "to 『Hanako Brien』 there",
+        "to <Hanako <Brien> Yamada> there",
+        "to 「Hanako「Brien」Yamada」 there",
+        "You can't write to 'Hanako Brien', can you?",
+    ] {
+        let shown = showable(message, &key());
+        let leaks = ["Hanako", "Conan", "Brien", "Yamada"].iter().any(|name| shown.contains(name));
+        assert!(!leaks, "{message}: {shown}");
+    }
+    assert_eq!(showable("Invalid `to` field, not `from`", &key()), "Invalid `to` field, not `from`");
+}
+
+#[test]
+fn c071_a_key_that_looks_like_a_name_is_not_kept_as_one() {
+    let key = Secret::of("re_abcdefgh_ijk");
+    let answer = fault(422, "re_abcdefgh_ijk", "");
+    assert_eq!(Said::of(&answer, &key).reason(), "it answered 422");
+}
+
+#[test]
 fn a_reason_says_status_name_and_words_and_nothing_of_what_is_no_json() {
     let words = "it answered 422 validation_error: Invalid `to` field.";
     assert_eq!(kept(&fault(422, "validation_error", "Invalid `to` field.")), words);
