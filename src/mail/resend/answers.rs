@@ -80,7 +80,7 @@ pub(super) struct Said {
     status: u16,
     content_type: Option<String>,
     is_json: bool,
-    /// `name`, if it looks like one; else empty.
+    /// `name`, else `type`, if it looks like one; else empty.
     pub(super) name: String,
     /// `message`, as it came.
     message: String,
@@ -107,7 +107,7 @@ impl Said {
             status: answer.status,
             content_type: answer.content_type.clone(),
             is_json: value.is_object(),
-            name: Some(text("name")).filter(is_name).unwrap_or_default(),
+            name: [text("name"), text("type")].into_iter().find(is_name).unwrap_or_default(),
             shown: showable(&message, key),
             message,
             id: value.get("id").and_then(Value::as_str).filter(is_id).map(|id| key.hide(id)),

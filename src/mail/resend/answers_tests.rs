@@ -189,6 +189,15 @@ fn c071_a_key_that_looks_like_a_name_is_not_kept_as_one() {
 }
 
 #[test]
+fn c047_a_quota_under_another_field_still_stops_the_run_and_is_not_waited_for() {
+    let of = |field: &str, name: &str| json(429, &serde_json::json!({ field: name }).to_string());
+    assert_eq!(class(&of("type", "daily_quota_exceeded")), "account");
+    assert_eq!(class(&of("type", "about:blank")), "later");
+    let both = json(429, r#"{"name":"rate_limit_exceeded","type":"daily_quota_exceeded"}"#);
+    assert_eq!(class(&both), "later", "`name` comes first");
+}
+
+#[test]
 fn a_reason_says_status_name_and_words_and_nothing_of_what_is_no_json() {
     let words = "it answered 422 validation_error: Invalid `to` field.";
     assert_eq!(kept(&fault(422, "validation_error", "Invalid `to` field.")), words);
