@@ -96,6 +96,11 @@ impl Resend {
     }
 }
 
+/// Whether the service takes it as `Idempotency-Key`. Another is not to be tried: a mail without a key can leave twice.
+fn is_sendable(key: &str) -> bool {
+    (1..=256).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
+}
+
 impl Transport for Resend {
     fn name(&self) -> &'static str {
         Self::NAME
@@ -118,11 +123,23 @@ impl Transport for Resend {
     }
 
     fn send(&self, key: &IdempotencyKey, frozen: &Frozen) -> Outcome {
+        if frozen.via != Self::NAME {
+            let reason = format!(
+                "it was prepared for `{}`, not for {}; this is a fault of stepmail",
+                frozen.via,
+                Self::NAME
+            );
+            return Outcome::RefusedAccount { reason };
+        }
         let secret = match self.secret() {
             Ok(secret) => secret,
             Err(error) => return Outcome::RefusedAccount { reason: error.why },
         };
         let key = key.to_string();
+        if !is_sendable(&key) {
+            let reason = "its key is not what the service takes as one; this is a fault of stepmail";
+            return Outcome::RefusedAccount { reason: reason.to_owned() };
+        }
         let headers = [("idempotency-key", key.as_str())];
         let request = Request {
             method: Method::Post,
@@ -189,3 +206,7 @@ impl Archive for Resend {
         list::tags(&body).map_err(|reason| Unreadable::Failed { reason, retry_after: None })
     }
 }
+
+#[cfg(test)]
+#[path = "resend/tests.rs"]
+mod tests;
