@@ -86,31 +86,101 @@ fn domain(resend: &Resend, from: &Address) -> DomainSeen {
             }
             Err(super::Unreadable::Failed { reason, .. }) => return DomainSeen::NotKnown(reason),
         };
-        let Ok(page) = serde_json::from_slice::<Value>(&body) else {
-            return DomainSeen::NotKnown("the service's list of domains is no JSON".to_owned());
-        };
-        let Some(rows) = page.get("data").and_then(Value::as_array) else {
-            return DomainSeen::NotKnown("the service's list of domains cannot be read".to_owned());
-        };
-        let text =
-            |row: &Value, name: &str| row.get(name).and_then(Value::as_str).map(str::to_ascii_lowercase);
-        let found = rows.iter().find(|row| text(row, "name").as_deref() == Some(ours.as_str()));
-        if let Some(row) = found {
-            return match text(row, "status").as_deref() {
-                Some("verified") => DomainSeen::Verified,
-                Some(status)
-                    if status.len() <= 40 && status.bytes().all(|b| b.is_ascii_lowercase() || b == b'_') =>
-                {
-                    DomainSeen::Not(status.to_owned())
-                }
-                _ => DomainSeen::Not("unknown".to_owned()),
-            };
-        }
-        let last = rows.last().and_then(|row| row.get("id")).and_then(Value::as_str);
-        match (page.get("has_more").and_then(Value::as_bool), last.filter(|id| super::list::is_id(id))) {
-            (Some(true), Some(id)) => after = format!("&after={id}"),
-            _ => return DomainSeen::Absent,
+        match on_page(&body, &ours) {
+            OnPage::Seen(seen) => return seen,
+            OnPage::After(id) => after = format!("&after={id}"),
         }
     }
-    DomainSeen::Absent
+    DomainSeen::NotKnown("the account has more domains than are looked through".to_owned())
+}
+
+/// What one page says of a domain.
+#[derive(Debug, PartialEq, Eq)]
+enum OnPage {
+    Seen(DomainSeen),
+    /// It is not on this one; another follows the domain of this id.
+    After(String),
+}
+
+/// Absent is only what was looked for to the end: `check` tells the operator to add the domain.
+fn on_page(body: &[u8], ours: &str) -> OnPage {
+    let not_known = |why: &str| OnPage::Seen(DomainSeen::NotKnown(why.to_owned()));
+    let Ok(page) = serde_json::from_slice::<Value>(body) else {
+        return not_known("the service's list of domains is no JSON");
+    };
+    let Some(rows) = page.get("data").and_then(Value::as_array) else {
+        return not_known("the service's list of domains cannot be read");
+    };
+    let text = |row: &Value, name: &str| row.get(name).and_then(Value::as_str).map(str::to_ascii_lowercase);
+    let found = rows.iter().find(|row| text(row, "name").as_deref() == Some(ours));
+    if let Some(row) = found {
+        let is_word = |status: &String| {
+            (1..=40).contains(&status.len()) && status.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        };
+        return OnPage::Seen(match text(row, "status").filter(is_word) {
+            Some(status) if status == "verified" => DomainSeen::Verified,
+            Some(status) => DomainSeen::Not(status),
+            None => DomainSeen::Not("unknown".to_owned()),
+        });
+    }
+    match page.get("has_more") {
+        // Older forms of this list have no `has_more`, and are whole.
+        None | Some(Value::Bool(false)) => return OnPage::Seen(DomainSeen::Absent),
+        Some(Value::Bool(true)) => {}
+        Some(_) => return not_known("the service's list of domains does not say whether it goes on"),
+    }
+    let last = rows.last().and_then(|row| row.get("id")).and_then(Value::as_str);
+    match last.filter(|id| super::list::is_id(id)) {
+        Some(id) => OnPage::After(id.to_owned()),
+        None => not_known("the service's list of domains goes on, and does not say where"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(body: &str) -> OnPage {
+        on_page(body.as_bytes(), "example.com")
+    }
+
+    #[test]
+    fn an_operator_is_told_that_the_domain_is_missing_only_where_the_whole_list_was_read() {
+        let absent = OnPage::Seen(DomainSeen::Absent);
+        assert_eq!(seen(r#"{"data":[]}"#), absent);
+        assert_eq!(seen(r#"{"data":[],"has_more":false}"#), absent);
+        let other = r#"{"name":"mail.example.com","status":"verified","id":"d1"}"#;
+        assert_eq!(
+            seen(&format!(r#"{{"data":[{other}],"has_more":false}}"#)),
+            absent,
+            "one below is another"
+        );
+        let more = format!(r#"{{"data":[{other}],"has_more":true}}"#);
+        assert_eq!(seen(&more), OnPage::After("d1".to_owned()));
+        for body in [
+            r#"{"data":[],"has_more":true}"#,
+            r#"{"data":[],"has_more":"no"}"#,
+            r#"{"data":[],"has_more":null}"#,
+            r#"{"data":[{"name":"example.org"}],"has_more":true}"#,
+            r#"{"data":[{"name":"example.org","id":"a/../b"}],"has_more":true}"#,
+            r#"{"data":{}}"#,
+            "null",
+            "<h1>",
+            "",
+        ] {
+            assert!(matches!(seen(body), OnPage::Seen(DomainSeen::NotKnown(_))), "{body}: {:?}", seen(body));
+        }
+    }
+
+    #[test]
+    fn a_domain_that_is_not_verified_is_told_in_the_services_word() {
+        let of = |status: &str| seen(&format!(r#"{{"data":[{{"name":"Example.com","status":{status}}}]}}"#));
+        assert_eq!(of(r#""verified""#), OnPage::Seen(DomainSeen::Verified));
+        for word in ["pending", "not_started", "failed", "temporary_failure", "partially_verified"] {
+            assert_eq!(of(&format!("\"{word}\"")), OnPage::Seen(DomainSeen::Not(word.to_owned())));
+        }
+        for odd in ["null", "1", "\"\"", "\"h@example.com\"", "[]"] {
+            assert_eq!(of(odd), OnPage::Seen(DomainSeen::Not("unknown".to_owned())), "{odd}");
+        }
+    }
 }
