@@ -267,7 +267,9 @@ impl Service {
             value.map(|value| value.trim().to_owned())
         };
         let date = text(&DATE).and_then(|text| http_date(&text));
-        if let Some(date) = date {
+        // A cache in between may answer with an old one.
+        if let Some(date) = date.filter(|date| self.time().is_none_or(|before| *date >= before - Seconds(2)))
+        {
             self.time.set(Some((date, self.clock.running())));
         }
         let now = date.unwrap_or_else(|| self.clock.machine());

@@ -109,7 +109,9 @@ impl Question {
         match tags {
             Some(tags) => Some(tags.session == self.session && tags.step == self.step),
             // A mail that the seller wrote by hand carries none either, but not our subject.
-            None if mail.subject == self.subject || self.subject.is_empty() => None,
+            None if mail.subject == self.subject || mail.subject.is_empty() || self.subject.is_empty() => {
+                None
+            }
             None => Some(false),
         }
     }

@@ -184,9 +184,10 @@ fn r10_a_lost_answer_is_looked_up_before_its_step_is_closed() {
     let ours = || (listed("m1", "2026-10-01T01:00:02Z", None), Some(tagged("cs_0", Step::D0)));
     let other_step = || (listed("m2", "2026-10-01T01:00:02Z", None), Some(tagged("cs_0", Step::D3)));
     let untagged = || (listed("m3", "2026-10-01T01:00:02Z", None), None);
+    let nameless = || (Listed { subject: String::new(), ..listed("m4", "2026-10-01T01:00:02Z", None) }, None);
     let before = || old("2026-10-01T00:49:59Z");
     let just_not = || old("2026-10-01T00:50:00Z");
-    let table: [Row; 8] = [
+    let table: [Row; 9] = [
         ("it is there", vec![ours(), before()], "sent"),
         ("it is there, and the list ends", vec![ours()], "sent"),
         ("another of our mails, and the list goes back far enough", vec![other_step(), before()], "anew"),
@@ -194,6 +195,11 @@ fn r10_a_lost_answer_is_looked_up_before_its_step_is_closed() {
         ("nothing, and the list ends ten minutes before", vec![just_not()], "unknown_result"),
         ("nothing at all", vec![], "unknown_result"),
         ("a mail that says not whose it is", vec![untagged(), before()], "unknown_result"),
+        (
+            "one whose subject cannot be read and that says not whose it is",
+            vec![nameless(), before()],
+            "unknown_result",
+        ),
         ("it stands behind another", vec![other_step(), untagged(), ours(), before()], "sent"),
     ];
     for (what, mails, becomes) in table {
