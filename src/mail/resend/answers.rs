@@ -241,3 +241,7 @@ fn end_of_value(inside: &str, close: char) -> Option<usize> {
 #[cfg(test)]
 #[path = "answers_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "classes_tests.rs"]
+mod classes;
