@@ -241,6 +241,45 @@ fn r13_a_read_that_the_key_does_not_allow_is_told_from_one_that_failed() {
     );
 }
 
+#[test]
+fn c047_odd_json_is_read_by_its_status_alone() {
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let wide = serde_json::json!({ "message": "'<\"` ".repeat(50_000) }).to_string();
+    for body in [
+        "null",
+        "true",
+        "5",
+        "1e999",
+        "\"text\"",
+        "[]",
+        "[null]",
+        "{}",
+        "{",
+        "",
+        " ",
+        "\u{0}",
+        "\u{feff}{}",
+        r#"{"name":null,"message":null}"#,
+        r#"{"name":["rate_limit_exceeded"],"message":{"a":1}}"#,
+        r#"{"error":"rate_limit_exceeded"}"#,
+        r#"{"error":null}"#,
+        r#"{"name":"rate_limit_exceeded""#,
+        r#"{"message":"\ud800"}"#,
+        r#"[{"name":"rate_limit_exceeded"}]"#,
+        &deep,
+        &wide,
+    ] {
+        let what: String = body.chars().take(60).collect();
+        assert_eq!(class(&json(422, body)), "mail", "{what}");
+        assert_eq!(class(&json(409, body)), "unknown", "{what}");
+        assert_eq!(class(&json(502, body)), "unknown", "{what}");
+        let reason = kept(&json(422, body));
+        assert!(reason.chars().count() <= 240 && !reason.chars().any(char::is_control), "{what}: {reason}");
+    }
+    let not_text = Answer { body: Some(b"{\"name\":\"\xff\"}".to_vec()), ..json(422, "") };
+    assert_eq!(class(&not_text), "mail");
+}
+
 proptest::proptest! {
     /// No answer whatsoever panics, or counts as a mail that left without a 2xx and an id, or shows the key.
     #[test]

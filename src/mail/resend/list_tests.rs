@@ -148,3 +148,64 @@ fn r10_whose_a_mail_is_by_its_tags_alone() {
         assert!(tags(body.as_bytes()).is_err(), "{body}");
     }
 }
+
+#[test]
+fn r10_a_list_that_cannot_be_read_says_which_field_and_not_whose_mail() {
+    for (row, field) in [
+        (with("id", json!("hanako@example.com")), "no id"),
+        (with("id", json!("x".repeat(201))), "no id"),
+        (json!("hanako@example.com"), "no id"),
+    ] {
+        let why = one(&row).unwrap_err();
+        assert!(why.contains(field) && !why.contains("hanako"), "{row}: {why}");
+    }
+    let beside = json!({ "has_more": false, "data": [sound(), with("id", json!(null)), sound()] });
+    assert!(page(beside.to_string().as_bytes()).is_err(), "a mail was hidden by sound ones beside it");
+}
+
+#[test]
+fn r10_more_spellings_of_a_recipient() {
+    let to = |value: Value| one(&with("to", value)).unwrap().mails[0].to.clone();
+    let buyer = |text: &str| text.parse::<Address>().unwrap().buyer();
+    let both = Some(vec![buyer("hanako@example.com"), buyer("taro@example.com")]);
+    assert_eq!(to(json!(["hanako@example.com", "Taro <taro@example.com>"])), both);
+    for (text, expected) in [
+        ("山田 花子 <hanako@example.com>", Some("hanako@example.com")),
+        ("\"a <b>\" <hanako@example.com>", Some("hanako@example.com")),
+        ("hanako+x@example.com", Some("hanako+x@example.com")),
+        ("HANAKO@EXAMPLE.COM\r\n", Some("hanako@example.com")),
+        ("Hanako <\"a..b\"@example.com>", Some("a..b@example.com")),
+        // Two in one text, comments, half of one: nobody knows, so they may be anybody's.
+        ("hanako@example.com, taro@example.com", None),
+        ("hanako@example.com (Hanako)", None),
+        ("hanako@example.com>", None),
+        ("Hanako <>", None),
+        ("<", None),
+        (">", None),
+        ("", None),
+    ] {
+        assert_eq!(to(json!(text)), expected.map(|text| vec![buyer(text)]), "{text:?}");
+    }
+}
+
+proptest::proptest! {
+    /// No page panics, and none has fewer mails than rows.
+    #[test]
+    fn r10_no_row_of_a_page_is_lost(
+        id in "\\PC{0,8}|[a-z0-9-]{1,8}", to in "\\PC{0,30}|[a-z .<>@\"]{0,20}", at in "\\PC{0,30}|[0-9TZ:. +-]{0,32}",
+        event in "[a-z_]{0,20}",
+    ) {
+        let row = json!({ "id": id, "to": to, "subject": to, "created_at": at, "last_event": event });
+        let body = json!({ "has_more": true, "data": [sound(), row] }).to_string();
+        if let Ok(page) = page(body.as_bytes()) {
+            proptest::prop_assert_eq!(page.mails.len(), 2);
+            proptest::prop_assert_eq!(&page.mails[1].id, &id);
+            proptest::prop_assert!(page.more && is_id(&id));
+        }
+    }
+
+    #[test]
+    fn no_bytes_whatever_are_a_list_by_chance(body in proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..200)) {
+        proptest::prop_assert!(page(&body).is_err() && tags(&body).is_err());
+    }
+}
