@@ -21,7 +21,11 @@ const WORDS_MAX: usize = 200;
 const WORD_MAX: usize = 40;
 
 /// Fields of the request that are the same in every mail: a fault in one of them is about all.
-const OURS: [&str; 5] = ["from", "reply_to", "replyto", "headers", "tags"];
+const OURS: [&str; 6] = ["from", "reply_to", "replyto", "headers", "tags", "api_key"];
+/// Fields of the request, which are known as such in any quotes.
+const FIELDS: [&str; 11] = [
+    "from", "to", "subject", "html", "text", "reply_to", "reply-to", "replyTo", "headers", "tags", "api_key",
+];
 
 /// Names that are about the account, whatever the status beside them.
 const ACCOUNT: [&str; 8] = [
@@ -82,10 +86,8 @@ pub(super) struct Said {
     is_json: bool,
     /// `name`, else `type`, if it looks like one; else empty.
     pub(super) name: String,
-    /// `message`, as it came.
-    message: String,
-    /// The same, fit to be shown.
-    shown: String,
+    /// `message`, without what it says of anybody.
+    words: String,
     id: Option<String>,
 }
 
@@ -102,14 +104,12 @@ impl Said {
                 && key.hide(name) == *name
         };
         let is_id = |id: &&str| (1..=ID_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic());
-        let message = text("message");
         Self {
             status: answer.status,
             content_type: answer.content_type.clone(),
             is_json: value.is_object(),
             name: [text("name"), text("type")].into_iter().find(is_name).unwrap_or_default(),
-            shown: showable(&message, key),
-            message,
+            words: without_persons(&text("message"), key),
             id: value.get("id").and_then(Value::as_str).filter(is_id).map(|id| key.hide(id)),
         }
     }
@@ -121,9 +121,9 @@ impl Said {
             reason.push(' ');
             reason.push_str(&self.name);
         }
-        if !self.shown.is_empty() {
+        if !self.words.is_empty() {
             reason.push_str(": ");
-            reason.push_str(&self.shown);
+            reason.extend(self.words.chars().take(WORDS_MAX));
         } else if !self.is_json {
             let kind = self.content_type.as_deref().unwrap_or_default();
             let is_kind = |kind: &str| {
@@ -137,18 +137,15 @@ impl Said {
     }
 
     /// Whether a fault of a message is one of every message: it names the key, or a field that all mails have in common.
-    /// The first field in backquotes decides, since a fault of `to` may go on to speak of an address "from" somewhere.
+    /// The first field in quotes decides, since a fault of `to` may go on to speak of an address "from" somewhere. Values
+    /// are taken out before: a buyer whose address is `headers@…` must not stop the mails of all others.
     fn is_about_all(&self) -> bool {
-        let message = self.message.to_ascii_lowercase();
+        let message = self.words.to_ascii_lowercase();
+        if let Some(field) = message.split('`').nth(1) {
+            return OURS.contains(&field.replace('-', "_").as_str());
+        }
         if message.contains("api key") || message.contains("api_key") {
             return true;
-        }
-        let is_field = |text: &&str| {
-            !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'-')
-        };
-        let quoted = message.split('`').skip(1).step_by(2).find(is_field);
-        if let Some(field) = quoted {
-            return OURS.contains(&field.replace('-', "_").as_str());
         }
         let words: Vec<&str> = message
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
@@ -159,12 +156,13 @@ impl Said {
     }
 }
 
-/// A service's words without what may be a key, an address, a name or a number that differs each time.
-fn showable(message: &str, key: &Secret) -> String {
+/// A service's words without what may be a key, an address, a name or a number that differs each time. Fields stand in
+/// backquotes, and nothing else does.
+fn without_persons(message: &str, key: &Secret) -> String {
     let message: String = key.hide(message).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let message = without_quoted(&message);
     let words: Vec<String> = message.split_whitespace().map(word).collect();
-    words.join(" ").chars().take(WORDS_MAX).collect()
+    words.join(" ")
 }
 
 /// A word, or `…` where it may say who or what this is about.
@@ -203,6 +201,11 @@ fn without_quoted(text: &str) -> String {
         let inside = &from[open.len_utf8()..];
         // An apostrophe is no quote.
         let opens = open != '\'' || before.chars().next_back().is_none_or(|c| !c.is_alphanumeric());
+        if let Some((field, after)) = inside.split_once(close).filter(|(field, _)| FIELDS.contains(field)) {
+            let _ = write!(shown, "`{field}`");
+            rest = after;
+            continue;
+        }
         let Some(end) = end_of_value(inside, close).filter(|_| opens) else {
             shown.push(if opens { '…' } else { open });
             if opens {

@@ -30,6 +30,12 @@ fn class(answer: &Answer) -> &'static str {
     }
 }
 
+fn showable(message: &str, key: &Secret) -> String {
+    let message = serde_json::json!({ "message": message }).to_string();
+    let reason = Said::of(&json(400, &message), key).reason();
+    reason.trim_start_matches("it answered 400").trim_start_matches(": ").to_owned()
+}
+
 /// What is kept of an answer.
 fn kept(answer: &Answer) -> String {
     Said::of(answer, &key()).reason()
@@ -239,6 +245,38 @@ fn r13_a_read_that_the_key_does_not_allow_is_told_from_one_that_failed() {
         matches!(read(cut, &key()), Err(Unreadable::Failed { .. })),
         "an answer that was cut off was believed"
     );
+}
+
+#[test]
+fn r9_a_buyer_with_an_odd_address_or_subject_does_not_stop_the_mails_of_all_others() {
+    for message in [
+        "Invalid recipient headers@example.com",
+        "Invalid recipient tags@example.com",
+        "Invalid recipient api_key@example.com",
+        "Invalid `to` field: api_key@example.com",
+        "Invalid recipient \"Reply-to\" <a@example.com>",
+        "Invalid recipient \"reply_to headers\"",
+        "Invalid `subject` field: \"Your API key is ready\"",
+        "Invalid `subject` field: Your API key is ready",
+        "the subject “tags and headers” is too long",
+    ] {
+        assert_eq!(class(&fault(422, "validation_error", message)), "mail", "{message}");
+    }
+}
+
+#[test]
+fn r9_a_field_that_all_mails_have_is_known_in_any_quotes() {
+    for message in [
+        "Invalid \"from\" field",
+        "Invalid 'reply_to' value",
+        "\"tags\" must be an array",
+        "Tag \"name\" must be text",
+        "The `api_key` is not valid",
+        &format!("{} the `from` field", "word ".repeat(60)),
+        &format!("API key {KEY} is invalid"),
+    ] {
+        assert_eq!(class(&fault(422, "validation_error", message)), "account", "{message}");
+    }
 }
 
 #[test]
