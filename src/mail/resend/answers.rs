@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::domain::outcome::Outcome;
 use crate::http::Answer;
-use crate::mail::Unreadable;
+use crate::mail::{Unreadable, clean};
 use crate::secret::Secret;
 
 /// A message id is not longer.
@@ -25,6 +25,24 @@ const OURS: [&str; 6] = ["from", "reply_to", "replyto", "headers", "tags", "api_
 /// Fields of the request, which are known as such in any quotes.
 const FIELDS: [&str; 11] = [
     "from", "to", "subject", "html", "text", "reply_to", "reply-to", "replyTo", "headers", "tags", "api_key",
+];
+
+/// What a page shows as a sign that matters here. The first one first: it may have been escaped twice.
+const ESCAPED: [(&str, &str); 14] = [
+    ("&amp;", "&"),
+    ("&quot;", "\""),
+    ("&#34;", "\""),
+    ("&#x22;", "\""),
+    ("&apos;", "'"),
+    ("&#39;", "'"),
+    ("&#039;", "'"),
+    ("&#x27;", "'"),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&#64;", "@"),
+    ("&#064;", "@"),
+    ("&#x40;", "@"),
+    ("&commat;", "@"),
 ];
 
 /// Names that are about the account, whatever the status beside them.
@@ -159,24 +177,49 @@ impl Said {
 /// A service's words without what may be a key, an address, a name or a number that differs each time. Fields stand in
 /// backquotes, and nothing else does.
 fn without_persons(message: &str, key: &Secret) -> String {
-    let message: String = key.hide(message).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let message = without_quoted(&message);
-    let words: Vec<String> = message.split_whitespace().map(word).collect();
+    let mut message = clean::line(&key.hide(message));
+    for (escaped, sign) in ESCAPED {
+        message = message.replace(escaped, sign);
+    }
+    let words: Vec<String> = without_quoted(&message).split_whitespace().map(word).collect();
     words.join(" ")
 }
 
 /// A word, or `…` where it may say who or what this is about.
 fn word(word: &str) -> String {
     let lower = word.to_ascii_lowercase();
-    let is_personal = lower.contains(['@', '＠']) || lower.contains("%40") || word.chars().count() > WORD_MAX;
+    let is_personal =
+        lower.contains(['@', '＠', '﹫']) || lower.contains("%40") || word.chars().count() > WORD_MAX;
     let is_key = lower.contains("re_") && word.len() > 8;
-    if is_personal || is_key {
-        return "…".to_owned();
+    let is_number = word.chars().filter(|c| c.is_numeric()).count() > 3;
+    if is_personal || is_key || is_number { "…".to_owned() } else { word.to_owned() }
+}
+
+/// The signs that close what this one opens; none where it opens nothing.
+const fn closing(open: char) -> &'static [char] {
+    match open {
+        '"' => &['"'],
+        '\'' => &['\''],
+        '`' => &['`'],
+        '<' => &['>'],
+        '“' | '”' => &['”'],
+        '„' => &['“', '”'],
+        '‘' | '’' => &['’'],
+        '‚' => &['‘', '’'],
+        '«' | '»' => &['«', '»'],
+        '「' => &['」'],
+        '『' => &['』'],
+        '《' => &['》'],
+        '＂' => &['＂'],
+        '＇' => &['＇'],
+        '＜' => &['＞'],
+        _ => &[],
     }
-    if word.bytes().filter(u8::is_ascii_digit).count() > 3 {
-        return "…".to_owned();
-    }
-    word.to_owned()
+}
+
+/// A letter of a language that has apostrophes within words. Behind a Japanese one a quote begins.
+fn joins(c: char) -> bool {
+    c.is_alphanumeric() && c < '\u{2e80}'
 }
 
 /// What stands in quotes or angle brackets may be a value, and a value may hold the same quote again (`O'Brien`). So it
@@ -184,61 +227,48 @@ fn word(word: &str) -> String {
 /// of a field.
 fn without_quoted(text: &str) -> String {
     let mut shown = String::new();
+    let mut last = ' ';
     let mut rest = text;
-    while let Some(at) = rest.find(['"', '`', '<', '“', '‘', '「', '『', '«', '\'']) {
-        let (before, from) = rest.split_at(at);
-        shown.push_str(before);
-        let open = from.chars().next().unwrap_or_default();
-        let close = match open {
-            '<' => '>',
-            '“' => '”',
-            '‘' => '’',
-            '「' => '」',
-            '『' => '』',
-            '«' => '»',
-            other => other,
-        };
-        let inside = &from[open.len_utf8()..];
-        // An apostrophe is no quote.
-        let opens = open != '\'' || before.chars().next_back().is_none_or(|c| !c.is_alphanumeric());
-        if let Some((field, after)) = inside.split_once(close).filter(|(field, _)| FIELDS.contains(field)) {
+    while let Some(open) = rest.chars().next() {
+        let inside = &rest[open.len_utf8()..];
+        let is_apostrophe = matches!(open, '\'' | '’' | '＇') && joins(last);
+        if closing(open).is_empty() || is_apostrophe {
+            shown.push(open);
+            (rest, last) = (inside, open);
+            continue;
+        }
+        last = ' ';
+        if let Some((field, after)) =
+            inside.split_once(closing(open)).filter(|(field, _)| is_field(field, open))
+        {
             let _ = write!(shown, "`{field}`");
             rest = after;
             continue;
         }
-        let Some(end) = end_of_value(inside, close).filter(|_| opens) else {
-            shown.push(if opens { '…' } else { open });
-            if opens {
-                // Nothing closes it: nobody knows where the value ends.
-                return shown;
-            }
-            rest = inside;
-            continue;
-        };
-        let value = &inside[..end];
-        let is_field = open == '`'
-            && (1..=32).contains(&value.len())
-            && value.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_');
-        if is_field {
-            let _ = write!(shown, "`{value}`");
-        } else {
-            shown.push('…');
-        }
-        rest = &inside[end + close.len_utf8()..];
+        shown.push('…');
+        // Where nothing closes it, nobody knows where the value ends.
+        let Some(after) = after_value(inside, open) else { return shown };
+        rest = after;
     }
-    shown.push_str(rest);
     shown
 }
 
-fn end_of_value(inside: &str, close: char) -> Option<usize> {
-    if close == '`' {
-        return inside.find(close);
+fn is_field(value: &str, open: char) -> bool {
+    let is_plain =
+        (1..=32).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    FIELDS.contains(&value) || open == '`' && is_plain
+}
+
+/// What follows the sign that closes a value.
+fn after_value(inside: &str, open: char) -> Option<&str> {
+    if open == '`' {
+        return inside.split_once('`').map(|(_, after)| after);
     }
-    let is_apostrophe = |at: usize| {
-        let next = inside[at + close.len_utf8()..].chars().next();
-        matches!(close, '\'' | '’') && next.is_some_and(char::is_alphanumeric)
-    };
-    inside.rmatch_indices(close).map(|(at, _)| at).find(|at| !is_apostrophe(*at))
+    inside.rmatch_indices(closing(open)).find_map(|(at, close)| {
+        let after = &inside[at + close.len()..];
+        let is_apostrophe = matches!(close, "'" | "’" | "＇") && after.chars().next().is_some_and(joins);
+        (!is_apostrophe).then_some(after)
+    })
 }
 
 #[cfg(test)]

@@ -280,6 +280,31 @@ fn r9_a_field_that_all_mails_have_is_known_in_any_quotes() {
 }
 
 #[test]
+fn c070_c071_a_name_or_address_in_another_spelling_is_not_kept() {
+    for (message, shown) in [
+        ("宛先'花子'は無効", "宛先…は無効"),
+        ("to „Hanako Yamada“ there", "to … there"),
+        ("to »Hanako Yamada« there", "to … there"),
+        ("to ”Hanako Yamada” there", "to … there"),
+        ("to ＂Hanako Yamada＂ there", "to … there"),
+        ("宛先《花子》は無効", "宛先…は無効"),
+        ("to &quot;Hanako Yamada&quot; there", "to … there"),
+        ("to &amp;#39;Hanako Yamada&amp;#39; there", "to … there"),
+        ("to hanako&#64;example.com", "to …"),
+        ("to hanako&commat;example.com", "to …"),
+        ("to hanako%2540example.com", "to …"),
+        ("to hanako﹫example.com", "to …"),
+        ("`Hanako` is wrong", "… is wrong"),
+        ("request １２３４５６", "request …"),
+        ("a\u{202e}b\u{200b}c", "a b c"),
+        ("the users' mails, don't they", "the users' mails, don't they"),
+        ("You can’t do that", "You can’t do that"),
+    ] {
+        assert_eq!(showable(message, &key()), shown, "{message}");
+    }
+}
+
+#[test]
 fn c047_odd_json_is_read_by_its_status_alone() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let wide = serde_json::json!({ "message": "'<\"` ".repeat(50_000) }).to_string();
@@ -341,5 +366,32 @@ proptest::proptest! {
         echo.body = Some(format!(r#"{{"message":"{KEY}"}}"#).into_bytes());
         let said = format!("{outcome:?} {:?}", classify(&echo, &key()));
         proptest::prop_assert!(!said.contains(KEY));
+    }
+
+    /// A buyer's name in any quotes, and an address anywhere, do not come through, whatever stands around them.
+    #[test]
+    fn c070_c071_whatever_a_service_says_around_a_name_the_name_is_not_kept(
+        before in "[a-zA-Zäé は、:.,(){}&;%/-]{0,20}",
+        after in "[a-zA-Zäé は、:.,(){}&;%/-]{0,20}",
+        quotes in proptest::sample::select(vec![
+            "\"\"", "``", "<>", "“”", "„“", "«»", "»«", "「」", "『』", "《》", "＂＂", "＜＞",
+        ]),
+    ) {
+        let mut quotes = quotes.chars();
+        let (open, close) = (quotes.next().unwrap_or_default(), quotes.next().unwrap_or_default());
+        for value in ["Zoë Quux", "山田花子Quux", "O'Quux", "quux@example.com", "Quux 'Q' <quux@example.com>"] {
+            let kept = without_persons(&format!("{before}{open}{value}{close}{after}"), &key());
+            proptest::prop_assert!(!kept.to_lowercase().contains("quux"), "{}", kept);
+        }
+        let kept = without_persons(&format!("{before} quux@example.com {after}"), &key());
+        proptest::prop_assert!(!kept.contains("quux"), "{}", kept);
+    }
+
+    #[test]
+    fn any_words_are_one_line_in_which_backquotes_come_in_pairs(message in "(\\PC|[\"'`<>“„‘’「\\\\\n]){0,300}") {
+        let words = without_persons(&message, &key());
+        proptest::prop_assert!(!words.chars().any(char::is_control) && !words.contains('@'));
+        proptest::prop_assert_eq!(words.matches('`').count() % 2, 0);
+        proptest::prop_assert!(showable(&message, &key()).chars().count() <= WORDS_MAX);
     }
 }
