@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use crate::domain::ids::Address;
-use crate::http::Reply;
-use crate::secret::SecretError;
+use crate::http::{Answer, Reply};
+use crate::secret::{Secret, SecretError};
 
 use super::Resend;
 use super::answers::Said;
@@ -56,19 +56,23 @@ pub(super) fn look(resend: &Resend, from: &Address) -> Look {
 }
 
 fn rights(resend: &Resend) -> Rights {
-    let (answer, key) = match resend.get("/emails?limit=1") {
-        Ok((Reply::Answered(answer), key)) => (answer, key),
-        Ok((Reply::NotWritten { reason } | Reply::Lost { reason }, _)) => return Rights::NotKnown(reason),
-        Err(error) => return Rights::NoKey(error),
-    };
-    let said = Said::of(&answer, key);
-    match (answer.status, said.name.as_str()) {
-        (200..=299, _) => match answer.body.as_deref().map(super::list::page) {
-            Some(Ok(_)) => Rights::Full,
-            _ => Rights::Refused(format!("{}, and it is no list of mails", said.reason())),
-        },
-        (401, "restricted_api_key") => Rights::SendOnly,
-        (429 | 500.., _) => Rights::NotKnown(said.reason()),
+    match resend.get("/emails?limit=1") {
+        Ok((Reply::Answered(answer), key)) => told(&answer, key),
+        Ok((Reply::NotWritten { reason } | Reply::Lost { reason }, _)) => Rights::NotKnown(reason),
+        Err(error) => Rights::NoKey(error),
+    }
+}
+
+/// What an answer to a read tells of the key.
+fn told(answer: &Answer, key: &Secret) -> Rights {
+    let said = Said::of(answer, key);
+    match (answer.status, said.name.as_str(), answer.body.as_deref()) {
+        (200..=299, _, None) => Rights::NotKnown(format!("{}, and the rest was cut off", said.reason())),
+        (200..=299, _, Some(body)) if super::list::page(body).is_ok() => Rights::Full,
+        (200..=299, ..) => Rights::Refused(format!("{}, and it is no list of mails", said.reason())),
+        (401, "restricted_api_key", _) => Rights::SendOnly,
+        // As with mails: these say nothing of the key, and the next answer may be another.
+        (408 | 409 | 425 | 429 | 500.., ..) => Rights::NotKnown(said.reason()),
         _ => Rights::Refused(said.reason()),
     }
 }
@@ -112,7 +116,12 @@ fn on_page(body: &[u8], ours: &str) -> OnPage {
         return not_known("the service's list of domains cannot be read");
     };
     let text = |row: &Value, name: &str| row.get(name).and_then(Value::as_str).map(str::to_ascii_lowercase);
-    let found = rows.iter().find(|row| text(row, "name").as_deref() == Some(ours));
+    // The name of a domain in another language has two spellings, of which ours is one.
+    let is_ours = |name: &str| {
+        let there = format!("x@{name}").parse::<Address>().map(|address| address.buyer());
+        there.is_ok_and(|there| there.as_str().strip_prefix("x@") == Some(ours))
+    };
+    let found = rows.iter().find(|row| text(row, "name").is_some_and(|name| is_ours(&name)));
     if let Some(row) = found {
         let is_word = |status: &String| {
             (1..=40).contains(&status.len()) && status.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
@@ -142,6 +151,45 @@ mod tests {
 
     fn seen(body: &str) -> OnPage {
         on_page(body.as_bytes(), "example.com")
+    }
+
+    fn rights(status: u16, body: Option<&str>) -> Rights {
+        let answer = Answer { status, body: body.map(|body| body.as_bytes().to_vec()), ..Answer::default() };
+        told(&answer, &Secret::of("re_Abcdefgh_1234567890"))
+    }
+
+    #[test]
+    fn r13_what_a_key_may_do_is_told_by_one_read_and_a_service_out_of_order_refuses_no_key() {
+        assert!(matches!(rights(200, Some(r#"{"data":[],"has_more":false}"#)), Rights::Full));
+        assert!(matches!(rights(401, Some(r#"{"name":"restricted_api_key"}"#)), Rights::SendOnly));
+        for (status, body) in
+            [(401, "{}"), (403, "<h1>no</h1>"), (404, "{}"), (302, ""), (200, "{}"), (200, "<h1>")]
+        {
+            assert!(matches!(rights(status, Some(body)), Rights::Refused(_)), "{status} {body}");
+        }
+        for status in [200, 408, 409, 425, 429, 500, 502, 503] {
+            assert!(matches!(rights(status, None), Rights::NotKnown(_)), "{status}, cut off");
+        }
+        assert!(matches!(rights(503, Some(r#"{"name":"restricted_api_key"}"#)), Rights::NotKnown(_)));
+    }
+
+    #[test]
+    fn a_domain_is_ours_in_both_its_spellings_and_no_other_is() {
+        let from: Address = "hello@例え.example".parse().unwrap();
+        let from = from.buyer();
+        let ours = from.as_str().rsplit_once('@').unwrap().1;
+        let of = |name: &str| {
+            let body = serde_json::json!({ "data": [{ "name": name, "status": "verified" }] });
+            on_page(body.to_string().as_bytes(), ours)
+        };
+        for name in ["例え.example", "xn--r8jz45g.example", "XN--R8JZ45G.Example"] {
+            assert_eq!(of(name), OnPage::Seen(DomainSeen::Verified), "{name}");
+        }
+        for name in
+            ["example", "mail.例え.example", "x例え.example", "例え.example.org", "a@例え.example", "", "@"]
+        {
+            assert_eq!(of(name), OnPage::Seen(DomainSeen::Absent), "{name}");
+        }
     }
 
     #[test]
