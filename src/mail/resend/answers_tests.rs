@@ -282,6 +282,8 @@ fn r9_a_field_that_all_mails_have_is_known_in_any_quotes() {
 #[test]
 fn c070_c071_a_name_or_address_in_another_spelling_is_not_kept() {
     for (message, shown) in [
+        ("to 'Conan O'Brien there", "to …"),
+        ("to ‘Conan O’Brien there", "to …"),
         ("宛先'花子'は無効", "宛先…は無効"),
         ("to „Hanako Yamada“ there", "to … there"),
         ("to »Hanako Yamada« there", "to … there"),
