@@ -305,6 +305,16 @@ impl Double {
         self.state().posts
     }
 
+    /// Waits until so many mails to buyers were asked for. A program that never asks fails the story.
+    #[track_caller]
+    pub(crate) fn waits_for(&self, posts: usize) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while self.posts() < posts {
+            assert!(Instant::now() < until, "{} requests, and {posts} were waited for", self.posts());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     pub(crate) fn reads(&self) -> usize {
         self.state().requests.iter().filter(|seen| seen.method == "GET").count()
     }
@@ -368,8 +378,7 @@ fn serve(stream: TcpStream, connection: usize, state: &Mutex<State>, ended: &Ato
             headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
         }
         let key = headers.get("idempotency-key").cloned().unwrap_or_default();
-        let drops_early = method == "POST"
-            && lock(state).next.front().is_some_and(|act| matches!(act, Act::DropBeforeReading));
+        let drops_early = method == "POST" && !is_notice(&key) && lock(state).drops_early();
         let mut body = Vec::new();
         if !drops_early {
             let length: usize = headers.get("content-length").and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -389,6 +398,12 @@ fn serve(stream: TcpStream, connection: usize, state: &Mutex<State>, ended: &Ato
 impl State {
     fn now(&self) -> Timestamp {
         self.now.unwrap_or_else(|| Clock::new(None).machine())
+    }
+
+    /// Whether the next mail to a buyer is dropped before its body was read.
+    fn drops_early(&self) -> bool {
+        let act = self.next.front().or(self.always.as_ref());
+        matches!(act, Some(Act::DropBeforeReading))
     }
 
     /// What is to be done with this request.

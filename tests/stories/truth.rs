@@ -342,7 +342,9 @@ fn r15_a_held_run_that_is_killed_while_it_tells_its_owner_tells_it_once() {
     run(&double, &shop, FIRST).exits(0);
     double.for_notices(Act::Slow(Duration::from_secs(2)));
     let mut child = shop.spawn(&["run", "--now", "2026-09-20T00:00:00Z"]);
+    let until = std::time::Instant::now() + Duration::from_secs(30);
     while double.notices().is_empty() {
+        assert!(std::time::Instant::now() < until, "the owner was never told");
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
