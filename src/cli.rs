@@ -135,6 +135,12 @@ pub struct Run {
     /// Let up to N mails leave per run for the next 24 hours, though the brake would hold them
     #[arg(long, value_name = "N")]
     pub allow: Option<usize>,
+    /// Ask the payment service for everything since TIME once more; what is known counts once
+    ///
+    /// What was paid before go-live becomes history, so that its buyers count as having bought. Also the way back after a
+    /// wrong choice of products in the settings.
+    #[arg(long, value_name = "TIME", value_parser = Timestamp::parse)]
+    pub backfill: Option<Timestamp>,
     /// Trust the clock for this run, though a guard doubts it
     #[arg(long)]
     pub accept_clock: bool,

@@ -17,8 +17,9 @@ use crate::domain::policy::{Policy, Retention};
 use crate::domain::time::Seconds;
 use crate::mail::resend::ResendSettings;
 use crate::mail::{Language, MailSettings, Sender};
+use crate::secret::Places;
 use crate::source::Rules;
-use crate::source::poll::StripeSettings;
+use crate::source::stripe::StripeSettings;
 
 /// The name of the settings file.
 pub const FILE_NAME: &str = "stepmail.toml";
@@ -59,6 +60,8 @@ pub struct Settings {
     pub rules: Rules,
     /// The payment service's API; none where the settings have no such section.
     pub stripe: Option<StripeSettings>,
+    /// Where the secret of Stripe's webhook is.
+    pub webhook: Places,
     /// What every template may use.
     pub vars: BTreeMap<String, String>,
 }
@@ -234,7 +237,8 @@ impl Settings {
         let stripe = match file.stripe {
             Some(section) => {
                 let key_file = folder(&section.api_key_file, "stripe.api_key_file")?;
-                Some(section.check(key_file).map_err(fault)?)
+                let secret_file = folder(&section.webhook_secret_file, "stripe.webhook_secret_file")?;
+                Some(section.check([key_file, secret_file]).map_err(fault)?)
             }
             None => None,
         };
@@ -275,6 +279,7 @@ impl Settings {
             spacing: Seconds::hours(spacing),
             max_mails_per_run: usize::try_from(most).unwrap_or(usize::MAX),
             rules,
+            webhook: stripe.as_ref().map_or_else(stripe::webhook, |stripe| stripe.webhook.clone()),
             stripe,
             vars: file.vars,
             home,

@@ -56,13 +56,15 @@ impl fmt::Debug for Secret {
 /// The places a key may come from; the first that is there is taken.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The section of the settings, for messages: `resend`.
-    pub section: &'static str,
+    /// The setting, which `_file` or `_command` is put behind: `resend.api_key`.
+    pub setting: &'static str,
+    /// What it is, for messages: `key for the service`.
+    pub what: &'static str,
     /// What every such key begins with, one or another: `re_`.
     pub prefixes: &'static [&'static str],
-    /// `api_key_file`.
+    /// `…_file`.
     pub file: Option<PathBuf>,
-    /// `api_key_command`: program and arguments, no shell.
+    /// `…_command`: program and arguments, no shell.
     pub command: Option<Vec<String>>,
     /// The name in `$CREDENTIALS_DIRECTORY`: `resend_api_key`.
     pub credential: &'static str,
@@ -134,12 +136,12 @@ impl Places {
         limit: Duration,
         clock: &Clock,
     ) -> Result<Found, SecretError> {
-        let section = self.section;
+        let setting = self.setting;
         if let Some(path) = &self.file {
-            return self.of_file(path, &format!("{section}.api_key_file `{}`", path.display()), Owner::Us);
+            return self.of_file(path, &format!("{setting}_file `{}`", path.display()), Owner::Us);
         }
         if let Some(command) = &self.command {
-            let place = format!("{section}.api_key_command `{}`", command.first().map_or("", String::as_str));
+            let place = format!("{setting}_command `{}`", command.first().map_or("", String::as_str));
             let text = output_of(command, limit, clock).map_err(|why| fault(&place, &why))?;
             return self.found(&text, place);
         }
@@ -149,9 +151,9 @@ impl Places {
         let Some(text) = env(self.variable) else {
             return Err(SecretError {
                 why: format!(
-                    "no key for the service: name a file in {section}.api_key_file (yours alone, mode 600), or a command in \
-                     {section}.api_key_command, or set {}",
-                    self.variable
+                    "no {}: name a file in {setting}_file (yours alone, mode 600), or a command in \
+                     {setting}_command, or set {}",
+                    self.what, self.variable
                 ),
             });
         };

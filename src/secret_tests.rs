@@ -29,7 +29,8 @@ impl Shop {
 
     fn read(&self, file: Option<PathBuf>, command: Option<&[&str]>) -> Result<Found, String> {
         let places = Places {
-            section: "resend",
+            setting: "resend.api_key",
+            what: "key for the service",
             prefixes: &["re_"],
             file,
             command: command.map(|words| words.iter().map(ToString::to_string).collect()),

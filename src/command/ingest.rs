@@ -22,7 +22,7 @@ pub(super) fn ingest(asked: &Ingest, place: &Place, style: Style, clock: &Clock)
     let folders = if is_spool { vec![asked.path.clone()] } else { Vec::new() };
     let mut spools = place.spools(folders, Manner::Claim);
     let reading =
-        if is_spool { Reading::default() } else { source::read(&asked.path, place.settings.rules)? };
+        if is_spool { Reading::default() } else { source::read(&asked.path, &place.settings.rules)? };
     super::say_what_was_dropped(&reading, livemode);
     let mut book = place.lock(asked.wait.seconds, clock, style).inspect_err(|_| {
         if asked.path == Path::new("-") {

@@ -7,6 +7,7 @@ mod forget;
 mod ingest;
 mod init;
 mod mark;
+mod poll;
 mod reconcile;
 mod resolve;
 mod resume;
@@ -28,7 +29,7 @@ use crate::domain::time::Timestamp;
 use crate::exit::Exit;
 use crate::mail::{Language, Outbox, Resend, Templates, Transport};
 use crate::report::{Style, complain};
-use crate::run::Shop;
+use crate::run::{Catalogue, Shop};
 use crate::source::spool::Manner;
 use crate::source::{Reading, Spools, Stripe};
 use crate::store::{LockedLedger, Mark, Store, StoreError, View};
@@ -136,6 +137,11 @@ impl Place {
             mail: &settings.mail,
             values: Language::ALL.into_iter().map(|language| (language, settings.values(language))).collect(),
             policy: self.policy.clone(),
+            catalogue: self
+                .stripe
+                .as_ref()
+                .filter(|stripe| asks(stripe, clock))
+                .map(|stripe| stripe as &dyn Catalogue),
             clock,
         }
     }
@@ -146,8 +152,14 @@ impl Place {
     /// # Errors
     /// [`ConfigError`], [`SecretError`](crate::secret::SecretError): no mail may be sent with these settings.
     fn ready(&self) -> anyhow::Result<()> {
-        if let Some(stripe) = &self.stripe {
-            stripe.unlock()?;
+        match &self.stripe {
+            Some(stripe) => drop(stripe.unlock()?),
+            None if !self.settings.rules.choice.items.is_empty() => {
+                let why = "stripe.prices and stripe.products need a key, since no event says what was bought; name one, or                            choose by payment_links or metadata";
+                let place = self.settings.file.as_ref().map(|file| format!("`{}`", file.display()));
+                return Err(ConfigError { place, why: why.to_owned() }.into());
+            }
+            None => {}
         }
         self.ready_to_mail()
     }
@@ -191,7 +203,7 @@ impl Place {
         // Where the ledger is reached through a link, the files lie behind it.
         ours.extend(self.ledger.canonicalize().ok().and_then(|ledger| Some(ledger.parent()?.to_owned())));
         ours.extend(self.settings.templates_dir.clone());
-        Spools::new(named, &ours, manner, self.settings.rules)
+        Spools::new(named, &ours, manner, self.settings.rules.clone())
     }
 
     fn templates(&self) -> Templates {
@@ -227,6 +239,11 @@ impl Place {
         }
         Ok(ledger)
     }
+}
+
+/// Whether the payment service is asked: a pretended time tells it nothing, and it tells a pretended time nothing.
+fn asks(stripe: &Stripe, clock: &Clock) -> bool {
+    stripe.stays_here() || !clock.is_fixed()
 }
 
 /// The mark knows of every run, the ledger of those that had something to record.

@@ -10,6 +10,7 @@ use crate::mail::resend::ResendSettings;
 use crate::secret::Places;
 
 /// What every key of the service begins with.
+const SETTING: &str = "resend.api_key";
 const PREFIX: &str = "re_";
 
 /// As it stands in the file.
@@ -45,12 +46,13 @@ impl Section {
                 let pace = self.requests_per_second;
                 format!("resend.requests_per_second is {pace}; it must lie between 1 and 1000")
             })?;
-        key::check("resend", PREFIX, self.api_key_file.as_ref(), self.api_key_command.as_ref())?;
+        key::check(SETTING, PREFIX, self.api_key_file.as_ref(), self.api_key_command.as_ref())?;
         Ok(ResendSettings {
             base_url,
             requests_per_second,
             key: Places {
-                section: "resend",
+                setting: SETTING,
+                what: "key for the service",
                 prefixes: &[PREFIX],
                 file: key_file,
                 command: self.api_key_command,

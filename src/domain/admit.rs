@@ -4,18 +4,23 @@
 //! is changed here. It works on an excerpt of the ledger (the buyers the batch can concern), to which each fact is
 //! applied as it is found, so that the second event of a batch sees what the first one did.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod refund;
+mod stop;
+
+use std::collections::{HashMap, HashSet};
 
 use super::adopt::may_have_left;
-use super::event::{Checkout, Incoming, Invalid, Payment, StopSignal, StopTarget};
+use super::event::{Checkout, Incoming, Invalid, Payment, RefundSignal, StopSignal, StopTarget};
 use super::fact::{Fact, Whom, apply};
 use super::ids::{Address, BuyerId, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
-    Attempt, Buyers, CloseReason, Kind, Ledger, LooseStop, MarkKind, Purchase, Refs, StepState, Steps,
-    Waiting, WaitingFor,
+    Attempt, Buyer, Buyers, CloseReason, FailedPayment, Kind, Ledger, MarkKind, PassedOver, Purchase, Refs,
+    StepState, Steps, Waiting, WaitingFor,
 };
 use super::matter::{Matter, MatterKind};
 use super::time::{Seconds, Timestamp};
+
+use stop::{Link, link};
 
 /// R12: how far ahead of the clock a purchase may be dated.
 pub(super) const AHEAD_MAX: Seconds = Seconds::minutes(10);
@@ -51,6 +56,18 @@ pub struct Counts {
     pub invalid: usize,
 }
 
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.purchases += more.purchases;
+        self.duplicates += more.duplicates;
+        self.history += more.history;
+        self.waiting += more.waiting;
+        self.ignored += more.ignored;
+        self.stops += more.stops;
+        self.invalid += more.invalid;
+    }
+}
+
 /// Admits a batch. Checkouts that waited for their date and have reached it are admitted along with it.
 #[must_use]
 pub fn admit(ledger: &Ledger, batch: Vec<Incoming>, now: Timestamp) -> Intake {
@@ -63,7 +80,7 @@ pub fn admit(ledger: &Ledger, batch: Vec<Incoming>, now: Timestamp) -> Intake {
     let over: Vec<SessionId> = ledger
         .waiting
         .iter()
-        .filter(|waiting| waiting.why == WaitingFor::Payment && now - waiting.checkout.at > WAIT_MAX)
+        .filter(|waiting| waiting.can_end() && now - waiting.checkout.at > WAIT_MAX)
         .map(|waiting| waiting.checkout.session.clone())
         .collect();
     if batch.is_empty() && ripe.is_empty() && over.is_empty() {
@@ -74,39 +91,42 @@ pub fn admit(ledger: &Ledger, batch: Vec<Incoming>, now: Timestamp) -> Intake {
     clerk.intake.counts.ignored = sorted.ignored;
 
     // R3: the earlier payment is admitted first, then by session.
-    sorted.checkouts.sort_by(|a, b| (a.at, &a.session, &a.event).cmp(&(b.at, &b.session, &b.event)));
+    sorted
+        .checkouts
+        .sort_by(|(a, _), (b, _)| (a.at, &a.session, &a.event).cmp(&(b.at, &b.session, &b.event)));
     let (paid, unpaid): (Vec<_>, Vec<_>) =
-        sorted.checkouts.into_iter().partition(|checkout| checkout.payment == Payment::Paid);
-    let mut paid: Vec<(bool, Checkout)> = ripe
+        sorted.checkouts.into_iter().partition(|(checkout, _)| checkout.payment == Payment::Paid);
+    let mut paid: Vec<(bool, Checkout, Wanted)> = ripe
         .into_iter()
-        .map(|checkout| (true, checkout))
-        .chain(paid.into_iter().map(|c| (false, c)))
+        .map(|checkout| (true, checkout, None))
+        .chain(paid.into_iter().map(|(checkout, wanted)| (false, checkout, wanted)))
         .collect();
-    paid.sort_by(|(_, a), (_, b)| (a.at, &a.session).cmp(&(b.at, &b.session)));
-    for (was_waiting, checkout) in paid {
+    paid.sort_by(|(_, a, _), (_, b, _)| (a.at, &a.session).cmp(&(b.at, &b.session)));
+    for (was_waiting, checkout, wanted) in paid {
         if was_waiting || clerk.is_news(&checkout) {
-            clerk.paid(checkout);
+            clerk.paid(checkout, wanted.as_deref());
         }
     }
-    for checkout in unpaid {
+    for (checkout, wanted) in unpaid {
         if clerk.is_news(&checkout) {
-            clerk.unpaid(checkout);
+            clerk.unpaid(checkout, wanted.as_deref());
         }
     }
     for session in sorted.failed {
-        clerk.failed(&session);
+        clerk.failed(session);
     }
     // After what this batch says: the money may have come at the last moment.
     for session in over {
-        if clerk.waiting(&session).is_some_and(|waiting| waiting.why == WaitingFor::Payment) {
+        if clerk.waiting(&session).is_some_and(Waiting::can_end) {
             clerk.found(Fact::WaitOver { session });
         }
     }
     for stop in sorted.stops {
         clerk.stop(stop);
     }
-    for partial in sorted.partial {
-        clerk.partial_refund(&partial);
+    clerk.refunds(sorted.refunds);
+    for (partial, total) in sorted.partial {
+        clerk.partial_refund(&partial, total);
     }
     for invalid in sorted.invalid {
         clerk.invalid(&invalid);
@@ -114,13 +134,49 @@ pub fn admit(ledger: &Ledger, batch: Vec<Incoming>, now: Timestamp) -> Intake {
     clerk.intake
 }
 
+/// What was bought in a session that waits to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bought {
+    /// The session.
+    pub session: SessionId,
+    /// Prices and products.
+    pub items: Vec<String>,
+    /// Whether one of them is meant.
+    pub is_meant: bool,
+}
+
+/// Admits the sessions that are meant, of those that waited to be told what they are for, and passes over the others.
+#[must_use]
+pub fn sort(ledger: &Ledger, bought: Vec<Bought>, now: Timestamp) -> Intake {
+    let is_meant: HashSet<&SessionId> =
+        bought.iter().filter(|one| one.is_meant).map(|one| &one.session).collect();
+    let waits = ledger.waiting.iter().filter(|waiting| waiting.why == WaitingFor::Items);
+    let mut meant: Vec<Checkout> =
+        waits.map(|waiting| waiting.checkout.clone()).filter(|c| is_meant.contains(&c.session)).collect();
+    meant.sort_by(|a, b| (a.at, &a.session).cmp(&(b.at, &b.session)));
+    let mut clerk = Clerk::new(ledger, &Sorted::default(), &meant, now);
+    for checkout in meant {
+        clerk.paid(checkout, None);
+    }
+    for Bought { session, items, .. } in bought.into_iter().filter(|one| !one.is_meant) {
+        clerk.intake.counts.ignored += 1;
+        clerk.found(Fact::WaitOver { session: session.clone() });
+        clerk.found(Fact::PassedOver { over: PassedOver { session, at: now, items } });
+    }
+    clerk.intake
+}
+
+/// The prices and products that are meant, of a session of which it is not known what it is for.
+type Wanted = Option<Vec<String>>;
+
 /// A batch by kind.
 #[derive(Default)]
 struct Sorted {
-    checkouts: Vec<Checkout>,
+    checkouts: Vec<(Checkout, Wanted)>,
     failed: Vec<SessionId>,
     stops: Vec<StopSignal>,
-    partial: Vec<StopSignal>,
+    partial: Vec<(StopSignal, Option<i64>)>,
+    refunds: Vec<RefundSignal>,
     invalid: Vec<Invalid>,
     ignored: usize,
 }
@@ -130,59 +186,42 @@ impl Sorted {
         let mut sorted = Self::default();
         for incoming in batch {
             match incoming {
-                Incoming::Checkout(checkout) => sorted.checkouts.push(*checkout),
+                Incoming::Checkout(checkout) => sorted.checkouts.push((*checkout, None)),
+                Incoming::Unsorted { checkout, wanted } => sorted.checkouts.push((*checkout, Some(wanted))),
                 Incoming::PaymentFailed { session, .. } => sorted.failed.push(session),
                 Incoming::Stop(stop) => sorted.stops.push(stop),
-                Incoming::PartialRefund(partial) => sorted.partial.push(partial),
+                Incoming::PartialRefund { signal, total } => sorted.partial.push((signal, total)),
+                Incoming::Refund(refund) => sorted.refunds.push(refund),
                 Incoming::Invalid(invalid) => sorted.invalid.push(invalid),
                 Incoming::Ignored => sorted.ignored += 1,
             }
         }
         // Of several stops of one purchase the earliest gives the reason; any order is the same.
         sorted.stops.sort_by(|a, b| (a.at, &a.event).cmp(&(b.at, &b.event)));
+        sorted.partial.sort_by(|(a, _), (b, _)| (a.at, &a.event).cmp(&(b.at, &b.event)));
+        sorted.refunds.sort_by(|a, b| (a.signal.at, &a.signal.event).cmp(&(b.signal.at, &b.signal.event)));
+        sorted.invalid.sort_by(|a, b| a.subject.cmp(&b.subject));
         sorted
     }
 
+    fn signals(&self) -> impl Iterator<Item = &StopSignal> {
+        let refunds = self.refunds.iter().map(|refund| &refund.signal);
+        self.stops.iter().chain(self.partial.iter().map(|(partial, _)| partial)).chain(refunds)
+    }
+
     fn events(&self) -> HashSet<&EventId> {
-        let checkouts = self.checkouts.iter().map(|checkout| &checkout.event);
-        let signals = self.stops.iter().chain(&self.partial).map(|stop| &stop.event);
-        checkouts.chain(signals).collect()
+        let checkouts = self.checkouts.iter().map(|(checkout, _)| &checkout.event);
+        checkouts.chain(self.signals().map(|stop| &stop.event)).collect()
     }
 
     fn refs(&self) -> Vec<&Refs> {
-        let signals = self.stops.iter().chain(&self.partial);
-        signals
+        self.signals()
             .filter_map(|stop| match &stop.target {
                 StopTarget::Refs(refs) => Some(refs),
                 _ => None,
             })
             .collect()
     }
-}
-
-/// How surely a stop's ids name a purchase.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Link {
-    /// Only the customer is the same, and nothing speaks against it.
-    Customer,
-    /// The payment, the invoice or the subscription is the same.
-    Exact,
-}
-
-/// Whether `stop` names the purchase with `refs`. The customer is the last resort, never used against an id that
-/// differs, and never for a purchase made after the stop; the address is never used.
-fn link(refs: &Refs, paid_at: Timestamp, stop: &Refs, stopped_at: Timestamp) -> Option<Link> {
-    let pairs = [
-        (&refs.payment_intent, &stop.payment_intent),
-        (&refs.invoice, &stop.invoice),
-        (&refs.subscription, &stop.subscription),
-    ];
-    if pairs.iter().any(|(a, b)| a.is_some() && a == b) {
-        return Some(Link::Exact);
-    }
-    let contradicted = pairs.iter().any(|(a, b)| a.is_some() && b.is_some());
-    let same_customer = refs.customer.is_some() && refs.customer == stop.customer;
-    (same_customer && !contradicted && paid_at <= stopped_at).then_some(Link::Customer)
 }
 
 /// Works through one batch.
@@ -201,19 +240,19 @@ impl Clerk {
         let refs = sorted.refs();
         let mut known = HashMap::new();
         let mut concerned: HashSet<BuyerId> = HashSet::new();
-        for checkout in sorted.checkouts.iter().chain(ripe) {
+        for checkout in sorted.checkouts.iter().map(|(checkout, _)| checkout).chain(ripe) {
             concerned.extend(checkout.email.as_ref().map(Address::buyer));
             concerned
                 .extend(ledger.buyers.purchase(&checkout.session).map(|(buyer, _)| buyer.address.clone()));
         }
         // A checkout that waits may know the address that this batch's event of it lacks.
         let sessions: HashSet<&SessionId> =
-            sorted.checkouts.iter().map(|checkout| &checkout.session).collect();
+            sorted.checkouts.iter().map(|(checkout, _)| &checkout.session).collect();
         let waiting = ledger.waiting.iter().map(|waiting| &waiting.checkout);
         concerned.extend(
             waiting.filter(|c| sessions.contains(&c.session)).filter_map(|c| Some(c.email.as_ref()?.buyer())),
         );
-        for stop in &sorted.stops {
+        for stop in sorted.signals() {
             match &stop.target {
                 StopTarget::Session(session) => {
                     concerned.extend(ledger.buyers.purchase(session).map(|(buyer, _)| buyer.address.clone()));
@@ -249,7 +288,8 @@ impl Clerk {
                 }
             }
         }
-        for event in ledger.loose_stops.iter().filter_map(|stop| stop.event.as_ref()) {
+        let of_refunds = ledger.loose_refunds.iter().flat_map(|loose| &loose.events);
+        for event in ledger.loose_stops.iter().filter_map(|stop| stop.event.as_ref()).chain(of_refunds) {
             if events.contains(event) {
                 known.insert(event.clone(), None);
             }
@@ -262,6 +302,9 @@ impl Clerk {
         excerpt.buyers = Buyers::new(buyers).unwrap_or_default();
         excerpt.waiting.clone_from(&ledger.waiting);
         excerpt.loose_stops.clone_from(&ledger.loose_stops);
+        excerpt.loose_refunds.clone_from(&ledger.loose_refunds);
+        excerpt.failed.clone_from(&ledger.failed);
+        excerpt.passed_over.clone_from(&ledger.passed_over);
         excerpt.loose_marks.clone_from(&ledger.loose_marks);
         excerpt.matters.clone_from(&ledger.matters);
         excerpt.forgotten.clone_from(&ledger.forgotten);
@@ -321,10 +364,15 @@ impl Clerk {
         }
     }
 
-    fn paid(&mut self, mut checkout: Checkout) {
-        if self.is_known_session(&checkout) {
+    fn paid(&mut self, mut checkout: Checkout, wanted: Option<&[String]>) {
+        if self.is_known_session(&checkout) || self.is_passed_over(&checkout, wanted) {
             return;
         }
+        // One that waits for something else was told what it is for.
+        let is_sorted = |waiting: &Waiting| !matches!(waiting.why, WaitingFor::Payment | WaitingFor::Items);
+        let is_told = wanted.is_none()
+            || self.waiting(&checkout.session).is_some_and(is_sorted)
+            || self.passed_over(&checkout.session).is_some();
         if let Some(before) = self.waiting(&checkout.session).map(|waiting| waiting.checkout.clone())
             && self.agrees(&before, &checkout)
         {
@@ -334,7 +382,23 @@ impl Clerk {
                 checkout.at = checkout.at.min(before.at);
             }
         }
-        self.admit_or_wait(checkout);
+        if is_told {
+            self.admit_or_wait(checkout);
+        } else {
+            self.wait(checkout, WaitingFor::Items);
+        }
+    }
+
+    fn passed_over(&self, session: &SessionId) -> Option<&PassedOver> {
+        self.ledger.passed_over.iter().find(|over| over.session == *session)
+    }
+
+    /// Whether it is known that a session is for something else than what is meant.
+    fn is_passed_over(&mut self, checkout: &Checkout, wanted: Option<&[String]>) -> bool {
+        let Some((over, wanted)) = self.passed_over(&checkout.session).zip(wanted) else { return false };
+        let is_meant = over.items.iter().any(|item| wanted.contains(item));
+        self.intake.counts.ignored += usize::from(!is_meant);
+        !is_meant
     }
 
     /// What is paid becomes a purchase as soon as it has an address and its date is there.
@@ -365,11 +429,11 @@ impl Clerk {
         }
     }
 
-    fn unpaid(&mut self, checkout: Checkout) {
-        if self.is_known_session(&checkout) {
+    fn unpaid(&mut self, checkout: Checkout, wanted: Option<&[String]>) {
+        if self.is_known_session(&checkout) || self.is_passed_over(&checkout, wanted) {
             return;
         }
-        if self.now - checkout.at > WAIT_MAX {
+        if self.now - checkout.at > WAIT_MAX || self.has_failed(&checkout.session) {
             // Its wait is over; an events file that is handed in every hour must not begin it anew.
             self.intake.counts.ignored += 1;
             return;
@@ -417,11 +481,7 @@ impl Clerk {
     /// R2: a known session is admitted once. What was absent is filled in; another address or amount is refused.
     fn is_known_session(&mut self, checkout: &Checkout) -> bool {
         let Some((buyer, purchase)) = self.ledger.buyers.purchase(&checkout.session) else { return false };
-        let other_address = checkout.email.as_ref().is_some_and(|email| email.buyer() != buyer.address);
-        let other_amount =
-            matches!((&checkout.amount, &purchase.amount), (Some(said), Some(known)) if said != known);
-        if other_address || other_amount {
-            let what = if other_address { "another mail address" } else { "another amount" };
+        if let Some(what) = contradiction(checkout, buyer, purchase) {
             let text = format!(
                 "event {} names session {} with {what} than the purchase on record; the record stands, and mails go \
                  where they went",
@@ -433,15 +493,21 @@ impl Clerk {
         } else {
             self.intake.counts.duplicates += 1;
             self.found(Fact::Filled { checkout: Box::new(checkout.clone()) });
+            self.settle_refunds(&checkout.session, &checkout.event);
         }
         true
     }
 
     /// Keeps a checkout until it can be admitted. What is known of it already is not forgotten.
     fn wait(&mut self, checkout: Checkout, why: WaitingFor) {
-        let mut waiting = Waiting { why, since: self.now, checkout, events: Vec::new() };
+        let (events, contradicts) = (Vec::new(), Vec::new());
+        let mut waiting = Waiting { why, since: self.now, checkout, events, contradicts };
         if let Some(mut before) = self.waiting(&waiting.checkout.session).cloned() {
             let agrees = self.agrees(&before.checkout, &waiting.checkout);
+            waiting.contradicts.append(&mut before.contradicts);
+            if !agrees {
+                waiting.contradicts.push(waiting.checkout.event.clone());
+            }
             // A paid one does not become unpaid because the older event came later.
             if before.why != WaitingFor::Payment && why == WaitingFor::Payment {
                 waiting.why = before.why;
@@ -485,7 +551,11 @@ impl Clerk {
         let buyer_stopped = stopped_before.is_some() || buyer.is_some_and(|buyer| buyer.stopped.is_some());
         let address = email.clone();
         let kept_stops = self.loose_stops_of(&session, &checkout.refs, checkout.at);
-        let mut steps = steps_at_admission(kind, buyer_stopped || !kept_stops.is_empty(), self.now);
+        let refunds = self.loose_refunds_of(&session, &checkout.refs);
+        let is_refunded =
+            refund::is_all_of(checkout.amount.as_ref(), refunds.iter().map(|loose| &loose.refund));
+        let is_stopped = buyer_stopped || is_refunded || !kept_stops.is_empty();
+        let mut steps = steps_at_admission(kind, is_stopped, self.now);
         let doubted = self.doubt(&mut steps, checkout.at);
 
         let before = self.waiting(&session);
@@ -513,6 +583,7 @@ impl Clerk {
             started: None,
             marked_repurchase: None,
             outcome: None,
+            refunds: Vec::new(),
             steps,
         };
         self.found(Fact::Admitted { purchase: Box::new(purchase) });
@@ -536,6 +607,7 @@ impl Clerk {
                 self.found(Fact::StopLinked { stop: Box::new(stop) });
             }
         }
+        self.link_refunds(&session, refunds);
         if buyer_stopped && kind != Kind::History {
             let text = format!(
                 "a stopped buyer bought again (session {session}); nothing is sent for it, not even the way in; if the \
@@ -592,157 +664,15 @@ impl Clerk {
         self.found(Fact::MarkLinked { session: session.clone() });
     }
 
-    fn loose_stops_of(&self, session: &SessionId, refs: &Refs, paid_at: Timestamp) -> Vec<(Link, LooseStop)> {
-        let hidden = self.ledger.forgotten.hidden_refs(refs);
-        let linked = |stop: &LooseStop| {
-            if let Some(named) = &stop.session {
-                return (named == session).then_some(Link::Exact);
-            }
-            let by = |refs: &Refs| link(refs, paid_at, &stop.refs, stop.at);
-            by(refs).max(hidden.as_ref().and_then(by))
-        };
-        let in_force = self.ledger.loose_stops.iter().filter(|stop| stop.is_in_force());
-        in_force.filter_map(|stop| Some((linked(stop)?, stop.clone()))).collect()
-    }
-
-    fn failed(&mut self, session: &SessionId) {
+    fn failed(&mut self, session: SessionId) {
         self.intake.counts.ignored += 1;
-        let waits =
-            |waiting: &Waiting| waiting.checkout.session == *session && waiting.why == WaitingFor::Payment;
-        if self.ledger.waiting.iter().any(waits) {
-            self.found(Fact::WaitOver { session: session.clone() });
+        if !self.has_failed(&session) && self.ledger.buyers.purchase(&session).is_none() {
+            self.found(Fact::PaymentFailed { failed: FailedPayment { session, at: self.now } });
         }
     }
 
-    fn stop(&mut self, stop: StopSignal) {
-        if self.known.contains_key(&stop.event) || self.of_the_forgotten(&stop) {
-            self.intake.counts.duplicates += 1;
-            return;
-        }
-        self.known.insert(stop.event.clone(), None);
-        self.intake.counts.stops += 1;
-        let event = Some(stop.event.clone());
-        let reason = Some(stop.reason.clone());
-        match stop.target {
-            StopTarget::Buyer(address) if self.ledger.buyers.get(&address.buyer()).is_none() => {
-                match self.ledger.forgotten.address_hash(&address.buyer()) {
-                    Some(address) => {
-                        let event = self.ledger.forgotten.id_hash(stop.event.as_str());
-                        self.found(Fact::ForgottenStopped { address, at: stop.at, event });
-                    }
-                    None => self.mark_stopped(Whom::Address(address), stop.at, reason, event),
-                }
-            }
-            StopTarget::Buyer(address) => {
-                self.mark_stopped(Whom::Address(address), stop.at, reason, event);
-            }
-            StopTarget::Session(session) if self.ledger.buyers.purchase(&session).is_some() => {
-                self.mark_stopped(Whom::Session(session), stop.at, reason, event);
-            }
-            StopTarget::Session(session) => {
-                let (session, refs) = (Some(session), Refs::default());
-                self.keep_unlinked(LooseStop { at: stop.at, reason, event, session, refs, lifted: None });
-            }
-            StopTarget::Refs(refs) => {
-                let Some((link, sessions)) = self.sessions_of(&refs, stop.at) else {
-                    let (session, lifted) = (None, None);
-                    let stop = LooseStop { at: stop.at, reason, event, session, refs, lifted };
-                    return self.keep_unlinked(stop);
-                };
-                for session in sessions {
-                    self.mark_stopped(Whom::Session(session), stop.at, reason.clone(), event.clone());
-                }
-                // The purchase that it names exactly, or another of this customer, may still come.
-                if link == Link::Customer {
-                    let kept = LooseStop { at: stop.at, reason, event, session: None, refs, lifted: None };
-                    let kept = self.ledger.forgotten.hidden(&kept).unwrap_or(kept);
-                    self.found(Fact::StopKept { stop: Box::new(kept) });
-                }
-            }
-        }
-    }
-
-    /// R17: whether a stop is of what was forgotten, and of nothing else: there is nothing left to stop.
-    fn of_the_forgotten(&self, stop: &StopSignal) -> bool {
-        let forgotten = &self.ledger.forgotten;
-        if forgotten.is_empty() {
-            return false;
-        }
-        if forgotten.knows_id(stop.event.as_str()) {
-            return true;
-        }
-        // It was kept with its ids hashed, and may have found its purchase since.
-        if let Some(hidden) = forgotten.hidden_event(&stop.event) {
-            let mut purchases = self.ledger.buyers.all().iter().flat_map(|buyer| &buyer.purchases);
-            if self.ledger.loose_stops.iter().any(|kept| kept.event.as_ref() == Some(&hidden))
-                || purchases.any(|purchase| purchase.events.contains(&hidden))
-            {
-                return true;
-            }
-        }
-        match &stop.target {
-            StopTarget::Session(session) => forgotten.knows_session(session),
-            StopTarget::Buyer(_) => false,
-            StopTarget::Refs(refs) => {
-                let exact = self.sessions_of(refs, stop.at).is_some_and(|(link, _)| link == Link::Exact);
-                !exact && forgotten.knows_purchase(refs)
-            }
-        }
-    }
-
-    fn keep_unlinked(&mut self, stop: LooseStop) {
-        if let Some(hidden) = self.ledger.forgotten.hidden(&stop) {
-            // It names a customer who was forgotten: most likely a purchase of then. One that the customer makes anew
-            // is stopped by it when it comes; nobody needs to be told.
-            return self.found(Fact::StopKept { stop: Box::new(hidden) });
-        }
-        let (event, reason) = (stop.event.clone(), stop.reason.clone().unwrap_or_default());
-        let session = stop.session.clone();
-        self.found(Fact::StopKept { stop: Box::new(stop) });
-        let Some(event) = event else { return };
-        let text = format!(
-            "event {event} ({reason}) stops a purchase that is not known here; if the purchase comes later it is \
-             stopped then; if it is one of those on record, stop it by hand: stepmail mark-stopped SESSION"
-        );
-        self.tell(MatterKind::UnlinkedStop, event.as_str(), session.as_ref(), text);
-    }
-
-    fn mark_stopped(&mut self, whom: Whom, at: Timestamp, reason: Option<String>, event: Option<EventId>) {
-        self.found(Fact::Marked { whom, mark: MarkKind::Stopped, at, reason, event });
-    }
-
-    /// The purchases a stop names: exactly, or else all that have only the customer in common with it.
-    fn sessions_of(&self, refs: &Refs, at: Timestamp) -> Option<(Link, Vec<SessionId>)> {
-        let mut by_link: BTreeMap<Link, Vec<SessionId>> = BTreeMap::new();
-        for purchase in self.ledger.buyers.all().iter().flat_map(|buyer| &buyer.purchases) {
-            if let Some(link) = link(&purchase.refs, purchase.paid_at, refs, at) {
-                by_link.entry(link).or_default().push(purchase.session.clone());
-            }
-        }
-        by_link.pop_last()
-    }
-
-    fn partial_refund(&mut self, partial: &StopSignal) {
-        self.intake.counts.ignored += 1;
-        if self.of_the_forgotten(partial) {
-            return;
-        }
-        let sessions = match &partial.target {
-            StopTarget::Refs(refs) => {
-                self.sessions_of(refs, partial.at).map_or(Vec::new(), |(_, sessions)| sessions)
-            }
-            StopTarget::Session(session) => vec![session.clone()],
-            StopTarget::Buyer(_) => Vec::new(),
-        };
-        let whose = sessions
-            .first()
-            .map_or("a purchase not known here".to_owned(), |session| format!("session {session}"));
-        let text = format!(
-            "part of the money of {whose} went back (event {}); that stops nothing; to stop the mails: stepmail \
-             mark-stopped SESSION",
-            partial.event
-        );
-        self.tell(MatterKind::PartialRefund, partial.event.as_str(), sessions.first(), text);
+    fn has_failed(&self, session: &SessionId) -> bool {
+        self.ledger.failed.iter().any(|failed| failed.session == *session)
     }
 
     fn invalid(&mut self, invalid: &Invalid) {
@@ -753,6 +683,16 @@ impl Clerk {
         );
         self.tell(MatterKind::InvalidEvent, &invalid.subject, None, text);
     }
+}
+
+/// R2: what an event says otherwise than the purchase of its session on record. A field that one of them lacks is no
+/// difference.
+pub(super) fn contradiction(checkout: &Checkout, buyer: &Buyer, purchase: &Purchase) -> Option<&'static str> {
+    if checkout.email.as_ref().is_some_and(|email| email.buyer() != buyer.address) {
+        return Some("another mail address");
+    }
+    let is_other = matches!((&checkout.amount, &purchase.amount), (Some(said), Some(known)) if said != known);
+    is_other.then_some("another amount")
 }
 
 /// R7: at admission the reasons go `history`, `repurchase`, `stopped`.

@@ -20,14 +20,49 @@ pub enum Incoming {
         /// The session that was waiting.
         session: SessionId,
     },
+    /// The same, of a shop that sells other things too: whether it is meant is told by what was bought, which no event says.
+    Unsorted {
+        /// The checkout.
+        checkout: Box<Checkout>,
+        /// The prices and products that are meant.
+        wanted: Vec<String>,
+    },
     /// Refunded, disputed, cancelled, or asked for: nothing more is to be sent.
     Stop(StopSignal),
     /// Part of the money went back. It stops nothing; a human is told.
-    PartialRefund(StopSignal),
+    PartialRefund {
+        /// What it would stop.
+        signal: StopSignal,
+        /// How much went back until then, in the currency's smallest unit.
+        total: Option<i64>,
+    },
+    /// One refund of possibly several, which stop the mails together.
+    Refund(RefundSignal),
     /// A known event that starts and stops nothing, an unknown type, or the other mode's. Only counted.
     Ignored,
     /// A line or an object that cannot be what it claims to be.
     Invalid(Invalid),
+}
+
+impl Incoming {
+    /// The checkout that it brings.
+    #[must_use]
+    pub fn checkout(&self) -> Option<&Checkout> {
+        match self {
+            Self::Checkout(checkout) | Self::Unsorted { checkout, .. } => Some(checkout),
+            _ => None,
+        }
+    }
+
+    /// What it would stop, to be said more exactly.
+    pub fn signal_mut(&mut self) -> Option<&mut StopSignal> {
+        match self {
+            Self::Stop(signal)
+            | Self::PartialRefund { signal, .. }
+            | Self::Refund(RefundSignal { signal, .. }) => Some(signal),
+            _ => None,
+        }
+    }
 }
 
 /// A completed checkout session as an event describes it.
@@ -120,6 +155,21 @@ pub struct StopSignal {
     pub reason: String,
     /// Whom it concerns.
     pub target: StopTarget,
+    /// Whether nobody is to be told where its purchase is not known: it is one of those that never come here.
+    pub quiet: bool,
+}
+
+/// One refund, as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RefundSignal {
+    /// Whose money, and when.
+    pub signal: StopSignal,
+    /// Its id.
+    pub refund: String,
+    /// How much.
+    pub amount: Amount,
+    /// Whether the money stayed after all.
+    pub failed: bool,
 }
 
 /// Whom a stop concerns.

@@ -11,11 +11,19 @@ use super::fate::Fate;
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
 use super::keyed::KeyedHash;
 use super::ledger::{
-    Allowed, Attempt, CloseReason, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseStop, Mark, MarkKind,
-    OUTBOX, Purchase, Refs, Refusals, StepState, Waiting, absent,
+    Allowed, Attempt, CloseReason, FailedPayment, Frozen, Gap, Kind, LastRun, Ledger, LooseMark, LooseRefund,
+    LooseStop, Mark, MarkKind, OUTBOX, PassedOver, Purchase, Refs, Refunded, Refusals, StepState, Waiting,
+    WaitingFor, absent,
 };
 use super::matter::{Matter, MatterKind};
-use super::time::Timestamp;
+use super::time::{Seconds, Timestamp};
+
+/// How long it is remembered what a session of no concern was for: as long as a payment service tells of it by itself.
+const PASSED_OVER_MAX: Seconds = Seconds::days(35);
+/// How long it is remembered that a payment failed: by then no event of it comes.
+const FAILED_MAX: Seconds = Seconds::days(100);
+/// How long a refund waits for its purchase, which may have waited for its money for 65 days before.
+const LOOSE_REFUND_MAX: Seconds = Seconds::days(100);
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,6 +53,11 @@ pub enum Fact {
     WaitOver {
         /// Of this session.
         session: SessionId,
+    },
+    /// R1: the payment of a session failed, which ends its wait.
+    PaymentFailed {
+        /// Which, and when.
+        failed: FailedPayment,
     },
     /// R3, R7, R16: a flag. The next run draws the consequences.
     Marked {
@@ -87,6 +100,25 @@ pub enum Fact {
     StopLinked {
         /// The stop as it was kept.
         stop: Box<LooseStop>,
+    },
+    /// R7: money of a purchase went back, or stayed after all.
+    Refunded {
+        /// The purchase.
+        session: SessionId,
+        /// The refund.
+        refund: Box<Refunded>,
+        /// The events that said so.
+        events: Vec<EventId>,
+    },
+    /// A refund of a purchase that is not known yet.
+    RefundKept {
+        /// What is known of it.
+        refund: Box<LooseRefund>,
+    },
+    /// A session was for something else than what is meant.
+    PassedOver {
+        /// Which, and for what.
+        over: PassedOver,
     },
     /// A mark for a session has found its purchase.
     MarkLinked {
@@ -295,7 +327,10 @@ pub struct Unfit {
 pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
     match fact {
         Fact::Named { ledger_id } => ledger.ledger_id = Some(ledger_id.clone()),
-        Fact::Admitted { purchase } => ledger.buyers.add((**purchase).clone()),
+        Fact::Admitted { purchase } => {
+            ledger.buyers.add((**purchase).clone());
+            ledger.failed.retain(|failed| failed.session != purchase.session);
+        }
         Fact::Filled { checkout } => fill(purchase_mut(ledger, &checkout.session)?, checkout),
         Fact::Waits { waiting } => {
             ledger.waiting.retain(|other| other.checkout.session != waiting.checkout.session);
@@ -314,6 +349,31 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
             }
         }
         Fact::StopLinked { stop } => ledger.loose_stops.retain(|other| *other != **stop),
+        Fact::Refunded { session, refund, events } => {
+            let purchase = purchase_mut(ledger, session)?;
+            refund.add_to(&mut purchase.refunds);
+            for event in events {
+                remember(&mut purchase.events, Some(event));
+            }
+            ledger.loose_refunds.retain(|loose| loose.refund.id != refund.id);
+        }
+        Fact::RefundKept { refund } => keep_refund(&mut ledger.loose_refunds, refund),
+        Fact::PaymentFailed { failed } => {
+            let is_its = |waiting: &Waiting| {
+                waiting.checkout.session == failed.session && waiting.why == WaitingFor::Payment
+            };
+            ledger.waiting.retain(|waiting| !is_its(waiting));
+            let others = &mut ledger.failed;
+            others.retain(|other| failed.at - other.at <= FAILED_MAX);
+            if !others.iter().any(|other| other.session == failed.session) {
+                others.push(failed.clone());
+            }
+        }
+        Fact::PassedOver { over } => {
+            let others = &mut ledger.passed_over;
+            others.retain(|other| other.session != over.session && over.at - other.at <= PASSED_OVER_MAX);
+            others.push(over.clone());
+        }
         Fact::MarkLinked { session } => ledger.loose_marks.retain(|other| other.session != *session),
         Fact::Matter { matter } => {
             if ledger.matter(matter.kind, &matter.subject).is_none() {
@@ -521,7 +581,17 @@ fn remember(events: &mut Vec<EventId>, event: Option<&EventId>) {
     }
 }
 
-/// Sets a flag. The first one stays: stopped is final, and a second command is no second reason.
+/// Sets one flag. The first one stays: stopped is final, and a second command is no second reason. But of events, the one that
+/// happened first gives the reason, in whatever order they come.
+fn set(flag: &mut Option<Mark>, kind: MarkKind, mark: &Mark, event: Option<&EventId>) {
+    let is_earlier = |known: &Mark| (mark.at, &mark.reason) < (known.at, &known.reason);
+    let is_event = kind == MarkKind::Stopped && event.is_some();
+    if flag.as_ref().is_none_or(|known| is_event && is_earlier(known)) {
+        *flag = Some(mark.clone());
+    }
+}
+
+/// Sets a flag of a person or of a purchase.
 fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event: Option<&EventId>) {
     match whom {
         Whom::Address(address) => {
@@ -532,7 +602,7 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
                 MarkKind::Repurchase => &mut buyer.bought_before,
                 MarkKind::Outcome => &mut buyer.outcome,
             };
-            flag.get_or_insert_with(|| mark.clone());
+            set(flag, kind, mark, event);
             remember(&mut buyer.events, event);
         }
         Whom::Session(session) => {
@@ -548,7 +618,7 @@ fn set_mark(ledger: &mut Ledger, whom: &Whom, kind: MarkKind, mark: &Mark, event
                         &mut purchase.marked_repurchase
                     }
                 };
-                flag.get_or_insert_with(|| mark.clone());
+                set(flag, kind, mark, event);
                 remember(&mut purchase.events, event);
             } else {
                 keep_mark(ledger, session, kind, mark, event);
@@ -614,6 +684,22 @@ fn keep_mark(ledger: &mut Ledger, session: &SessionId, kind: MarkKind, mark: &Ma
             at: mark.at,
             reason: mark.reason.clone(),
         });
+    }
+}
+
+/// Keeps a refund for a purchase that may still come; those whose purchase has not come for so long are let go.
+fn keep_refund(kept: &mut Vec<LooseRefund>, refund: &LooseRefund) {
+    kept.retain(|other| refund.refund.at - other.refund.at <= LOOSE_REFUND_MAX);
+    match kept.iter_mut().find(|other| other.refund.id == refund.refund.id) {
+        Some(known) => {
+            known.refund.merge(&refund.refund);
+            known.refs.fill_in(&refund.refs);
+            absent(&mut known.session, refund.session.as_ref());
+            for event in &refund.events {
+                remember(&mut known.events, Some(event));
+            }
+        }
+        None => kept.push(refund.clone()),
     }
 }
 

@@ -64,6 +64,15 @@ pub struct Ledger {
     /// Stops whose purchase is not known yet.
     #[serde(default)]
     pub loose_stops: Vec<LooseStop>,
+    /// Refunds whose purchase is not known yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loose_refunds: Vec<LooseRefund>,
+    /// Sessions that were for something else than what is meant, so that nobody is asked of them twice.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<PassedOver>,
+    /// R1: sessions whose payment failed, which an older event that comes later does not make wait again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<FailedPayment>,
     /// Marks for sessions that are not known yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loose_marks: Vec<LooseMark>,
@@ -197,6 +206,9 @@ pub struct Purchase {
     /// R16: reached the goal with this purchase. Absent is unknown, never "not reached".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Mark>,
+    /// R7: money that went back, by the refunds' ids. All of it together stops the purchase.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "tight")]
+    pub refunds: Vec<Refunded>,
     /// The four steps. All four are written out: an absent step must not read as "to be sent".
     pub steps: Steps,
 }
@@ -231,7 +243,82 @@ pub struct Refs {
     pub customer: Option<String>,
 }
 
+/// One refund.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refunded {
+    /// `re_…`
+    pub id: String,
+    /// When it was first told of.
+    pub at: Timestamp,
+    /// How much.
+    pub amount: Amount,
+    /// Whether the money stayed after all. That is final: another try is another refund.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+}
+
+impl Refunded {
+    /// Adds it to a list that is sorted by id. Events of one refund come in any order, and give the same.
+    pub(super) fn add_to(&self, list: &mut Vec<Self>) {
+        match list.binary_search_by(|other| other.id.cmp(&self.id)) {
+            Ok(at) => list[at].merge(self),
+            Err(at) => list.insert(at, self.clone()),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.at = self.at.min(other.at);
+        self.failed |= other.failed;
+    }
+}
+
+/// A refund whose purchase is not known yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LooseRefund {
+    /// The refund.
+    pub refund: Refunded,
+    /// The ids it names.
+    #[serde(default, skip_serializing_if = "Refs::is_empty")]
+    pub refs: Refs,
+    /// The session it is of, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The events that told of it.
+    pub events: Vec<EventId>,
+}
+
+/// A session whose payment failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedPayment {
+    /// The session.
+    pub session: SessionId,
+    /// When that was taken in.
+    pub at: Timestamp,
+}
+
+/// A session that was for something else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PassedOver {
+    /// The session.
+    pub session: SessionId,
+    /// When that was told.
+    pub at: Timestamp,
+    /// The prices and products it was for, should one of them be meant later.
+    pub items: Vec<String>,
+}
+
 impl Refs {
+    /// The id that names one purchase most surely.
+    #[must_use]
+    pub fn strongest(&self) -> Option<&str> {
+        let ids = [&self.payment_intent, &self.invoice, &self.subscription, &self.customer];
+        ids.into_iter().find_map(|id| id.as_deref())
+    }
+
     /// Whether no id is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -541,6 +628,9 @@ pub struct Waiting {
     /// Further events that spoke of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<EventId>,
+    /// R2: those of its events that contradicted what was known of it when they came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contradicts: Vec<EventId>,
 }
 
 /// What a checkout waits for.
@@ -553,6 +643,16 @@ pub enum WaitingFor {
     Address,
     /// Its own date, which lies ahead (R12).
     ItsDate,
+    /// To be told what was bought: the shop sells other things too.
+    Items,
+}
+
+impl Waiting {
+    /// Whether what it waits for can stay away for good.
+    #[must_use]
+    pub fn can_end(&self) -> bool {
+        matches!(self.why, WaitingFor::Payment | WaitingFor::Items)
+    }
 }
 
 /// A stop whose purchase is not known yet.
@@ -825,6 +925,9 @@ impl Ledger {
             buyers: Buyers::default(),
             waiting: Vec::new(),
             loose_stops: Vec::new(),
+            loose_refunds: Vec::new(),
+            passed_over: Vec::new(),
+            failed: Vec::new(),
             loose_marks: Vec::new(),
             matters: Vec::new(),
             forgotten: Forgotten::default(),
@@ -844,7 +947,9 @@ impl Ledger {
             buyer.events.contains(event)
                 || buyer.purchases.iter().any(|purchase| purchase.events.contains(event))
         });
-        of_buyers || self.loose_stops.iter().any(|stop| stop.event.as_ref() == Some(event))
+        of_buyers
+            || self.loose_stops.iter().any(|stop| stop.event.as_ref() == Some(event))
+            || self.loose_refunds.iter().any(|refund| refund.events.contains(event))
     }
 
     /// The newest time that stepmail itself recorded (R12): no clock that is right can lie before it. Payment times

@@ -50,6 +50,10 @@ pub enum MatterKind {
     PaidAhead,
     /// Part of the money went back.
     PartialRefund,
+    /// A refund did not come about.
+    RefundFailed,
+    /// Nobody can tell what a paid session was for.
+    ItemsUnknown,
     /// A refund, dispute or cancellation of no purchase known here.
     UnlinkedStop,
     /// R7: a stopped buyer bought again.
@@ -106,6 +110,8 @@ impl MatterKind {
             Self::PaymentStatus => "payment_status",
             Self::PaidAhead => "paid_ahead",
             Self::PartialRefund => "partial_refund",
+            Self::RefundFailed => "refund_failed",
+            Self::ItemsUnknown => "items_unknown",
             Self::UnlinkedStop => "unlinked_stop",
             Self::StoppedBuyer => "stopped_buyer",
             Self::UnknownResult => "unknown_result",
@@ -201,6 +207,8 @@ impl Matter {
             | MatterKind::PaymentStatus
             | MatterKind::PaidAhead
             | MatterKind::PartialRefund
+            | MatterKind::RefundFailed
+            | MatterKind::ItemsUnknown
             | MatterKind::UnlinkedStop
             | MatterKind::StoppedBuyer
             | MatterKind::Bounced

@@ -101,10 +101,10 @@ pub fn resume(ledger: &Ledger, whom: &Whom, now: Timestamp) -> Resumption {
             resumption.reopen(ledger, purchase, now);
         }
     }
-    if let Whom::Session(session) = whom {
-        let events = stops_to_come(ledger, session).filter_map(|stop| stop.event.as_ref());
-        let over = events.filter_map(|event| over(ledger, MatterKind::UnlinkedStop, event.as_str()));
-        resumption.facts.extend(over);
+    if let Whom::Session(session) = whom
+        && stops_to_come(ledger, session).next().is_some()
+    {
+        resumption.facts.extend(over(ledger, MatterKind::UnlinkedStop, session.as_str()));
     }
     resumption
 }

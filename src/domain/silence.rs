@@ -63,6 +63,7 @@ mod tests {
                 started: None,
                 marked_repurchase: None,
                 outcome: None,
+                refunds: Vec::new(),
                 steps: Steps::pending(),
             });
         }

@@ -226,6 +226,7 @@ pub(super) fn waits_for(why: WaitingFor) -> &'static str {
         WaitingFor::Payment => "its payment",
         WaitingFor::Address => "a usable address",
         WaitingFor::ItsDate => "its date, which lies ahead",
+        WaitingFor::Items => "word of what was bought",
     }
 }
 

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::domain::decide::{Verdict, closes, verdict};
+use crate::domain::event::Amount;
 use crate::domain::ids::{IdempotencyKey, Step};
 use crate::domain::ledger::{Buyer, CloseReason, Kind, Mark, Purchase, StepState};
 use crate::domain::policy::Policy;
@@ -39,6 +40,14 @@ pub fn story(buyer: &Buyer, purchase: &Purchase, go_live: Timestamp) -> Vec<Happ
         if let Some(mark) = mark {
             story.push(Happened { at: mark.at, what: format!("{what}{}: {therefore}", reason_of(mark)) });
         }
+    }
+    for refund in &purchase.refunds {
+        let Amount { value, currency } = &refund.amount;
+        let failed = if refund.failed { " failed: the money stayed" } else { "" };
+        story.push(Happened {
+            at: refund.at,
+            what: format!("refund {} of {value} {currency}{failed}", refund.id),
+        });
     }
     for (step, state) in purchase.steps.iter() {
         tell_step(&mut story, buyer, purchase, step, state, go_live);

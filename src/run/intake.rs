@@ -1,7 +1,7 @@
 //! Steps 2 and 3 of a run: what the sources yielded becomes facts, in one durable append.
 
 use crate::clock::Clock;
-use crate::domain::admit::admit;
+use crate::domain::admit::{Intake, admit};
 use crate::domain::event::Incoming;
 use crate::domain::fact::Fact;
 use crate::domain::ledger::{CloseReason, StepState};
@@ -43,10 +43,18 @@ pub fn take_in(
     report: &mut RunReport,
 ) -> Result<(), StoreError> {
     let intake = admit(book.ledger(), batch, now);
+    absorb(book, &intake, report)
+}
+
+/// Writes down what a batch came to.
+///
+/// # Errors
+/// As [`take_in`].
+pub(super) fn absorb(book: &mut dyn Book, intake: &Intake, report: &mut RunReport) -> Result<(), StoreError> {
     if !intake.facts.is_empty() {
         book.record(&intake.facts)?;
     }
-    report.ingested = intake.counts;
+    report.ingested += intake.counts;
     for fact in &intake.facts {
         match fact {
             Fact::Admitted { purchase } => {

@@ -13,6 +13,7 @@ mod notify;
 mod pause;
 mod readback;
 mod send;
+mod sort;
 mod truth;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub use feed::Feed;
 pub use intake::{take_in, take_in_all};
 pub use listing::Listing;
 pub use send::names_brought;
+pub use sort::Catalogue;
 pub use truth::ask;
 
 /// How long a run may send (DESIGN 4): a lock that is silent for 30 minutes is reclaimed, and the next hour comes.
@@ -53,6 +55,8 @@ pub struct Shop<'a> {
     pub values: BTreeMap<Language, BTreeMap<String, String>>,
     /// The numbers of the rules, with the transport's retention.
     pub policy: Policy,
+    /// Who knows what was bought; none where nobody is asked.
+    pub catalogue: Option<&'a dyn Catalogue>,
     /// The clock.
     pub clock: &'a Clock,
 }
@@ -161,6 +165,7 @@ pub fn run(
         let only_d0 = readback::note(book, asked, now, report)?;
         unread = unread.or(only_d0);
     }
+    sort::sort(book, shop, now, report)?;
     let mut mails = if may_act {
         close::close_what_is_over(book, shop, listing.as_mut(), now, report)?;
         due(book, shop, now)
@@ -173,7 +178,8 @@ pub fn run(
         }
         Vec::new()
     };
-    if let Some(why) = unread.filter(|_| mails.iter().any(|mail| mail.step != Step::D0)) {
+    if let Some(why) = unread {
+        // Said though nothing is due: a source that is silent for hours must not pass for one that has no news.
         mails.retain(|mail| mail.step == Step::D0);
         report.stop_early(&why);
     }

@@ -87,9 +87,9 @@ pub(super) fn note(
     let Some(failed) = &asked.failed else {
         if let Some((since, until)) = asked.missed {
             let text = format!(
-                "{source} was not read from {since} to {until}, and tells of the last 30 days only: purchases, refunds and \
-                 cancellations from before are not known here; look them up there, and mark by hand who must get nothing \
-                 more (`stepmail mark-stopped`)"
+                "{source} was not read from {since} to {until}, and its events tell of the last 30 days only; the checkout \
+                 sessions of that time were read instead, and whose money went back or whose subscription ended gets no \
+                 mails; should somebody have asked you in another way, say it by hand: stepmail mark-stopped EMAIL"
             );
             super::raise(book, Matter::new(MatterKind::Missed, &since.to_string(), now, None, text), report)?;
         }

@@ -213,7 +213,7 @@ fn shop_of(buyers: usize, service: &Script) -> Sheet {
     };
     let events: Vec<String> = (0..buyers).map(line).collect();
     let batch =
-        source::parse("events", events.join("\n").as_bytes(), source::Rules::plain(true)).unwrap().incoming;
+        source::parse("events", events.join("\n").as_bytes(), &source::Rules::plain(true)).unwrap().incoming;
     let moment = Clock::new(Some(time("2026-10-01T00:30:00Z"))).moment();
     intake::take_in(&mut page, batch, moment.now, &mut RunReport::new(false)).unwrap();
     assert!(service.keys().is_empty());
@@ -250,6 +250,7 @@ fn run_by(page: &mut Sheet, service: &Script, clock: &Clock, known: Known<'_>) -
         mail: &mail,
         values: Language::ALL.into_iter().map(|language| (language, values.clone())).collect(),
         policy: Policy { retention: service.retention(), ..Policy::default() },
+        catalogue: None,
         clock,
     };
     let mut feed = source::Spools::none();

@@ -21,6 +21,9 @@ use crate::domain::event::{Incoming, Invalid};
 /// at only up to the next line where one can begin: otherwise a large file of nothing but `[` would take for ever.
 pub(super) const LONG_SEARCHES_MAX: usize = 16;
 
+/// What standard input is called.
+const PIPE: &str = "standard input";
+
 /// What is wrong where neither an object nor a list begins.
 const EXPECTED: &str = "expected an event object or a list";
 
@@ -31,7 +34,7 @@ pub(super) const LISTS_MAX: usize = 4;
 ///
 /// # Errors
 /// [`SourceError`] if the file cannot be read, or holds no event and something that is none.
-pub fn read_file(path: &Path, rules: Rules) -> Result<Reading, SourceError> {
+pub fn read_file(path: &Path, rules: &Rules) -> Result<Reading, SourceError> {
     let name = path.display().to_string();
     match std::fs::read(path) {
         Ok(bytes) => parse(&name, &bytes, rules),
@@ -44,12 +47,19 @@ pub fn read_file(path: &Path, rules: Rules) -> Result<Reading, SourceError> {
 ///
 /// # Errors
 /// As [`read_file`].
-pub fn read_stdin(rules: Rules) -> Result<Reading, SourceError> {
-    let name = "standard input";
+pub fn read_stdin(rules: &Rules) -> Result<Reading, SourceError> {
+    parse(PIPE, &read_pipe()?, rules)
+}
+
+/// Reads standard input to its end, as it is.
+///
+/// # Errors
+/// [`SourceError::Io`].
+pub fn read_pipe() -> Result<Vec<u8>, SourceError> {
     let mut bytes = Vec::new();
     match io::stdin().lock().read_to_end(&mut bytes) {
-        Ok(_) => parse(name, &bytes, rules),
-        Err(source) => Err(SourceError::Io { name: name.to_owned(), source }),
+        Ok(_) => Ok(bytes),
+        Err(source) => Err(SourceError::Io { name: PIPE.to_owned(), source }),
     }
 }
 
@@ -57,7 +67,7 @@ pub fn read_stdin(rules: Rules) -> Result<Reading, SourceError> {
 ///
 /// # Errors
 /// [`SourceError`] if something is wrong with the text and not one event was found in it.
-pub fn parse(name: &str, bytes: &[u8], rules: Rules) -> Result<Reading, SourceError> {
+pub fn parse(name: &str, bytes: &[u8], rules: &Rules) -> Result<Reading, SourceError> {
     if is_wide(bytes) {
         return Err(SourceError::Wide { name: name.to_owned() });
     }
@@ -103,7 +113,7 @@ struct Broken {
 pub(super) struct Scan<'a> {
     name: &'a str,
     text: &'a str,
-    rules: Rules,
+    rules: &'a Rules,
     /// Whether bytes that were not UTF-8 have been replaced.
     lossy: bool,
     reading: Reading,
@@ -115,7 +125,7 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub(super) fn new(name: &'a str, text: &'a str, rules: Rules, lossy: bool) -> Self {
+    pub(super) fn new(name: &'a str, text: &'a str, rules: &'a Rules, lossy: bool) -> Self {
         Self {
             name,
             text,
@@ -160,8 +170,10 @@ impl<'a> Scan<'a> {
                 }
                 _ => {
                     let end = self.line_end(start);
-                    self.note(start, end, || (EXPECTED.to_owned(), 1, 1));
-                    self.tell(start, end, EXPECTED.to_owned());
+                    if !is_chatter(&self.text[start..end]) {
+                        self.note(start, end, || (EXPECTED.to_owned(), 1, 1));
+                        self.tell(start, end, EXPECTED.to_owned());
+                    }
                     end
                 }
             };
@@ -339,7 +351,7 @@ impl<'a> Scan<'a> {
     fn event(
         &mut self,
         raw: &RawValue,
-        read: impl FnOnce(Rules) -> Result<Option<Incoming>, Fault>,
+        read: impl FnOnce(&Rules) -> Result<Option<Incoming>, Fault>,
     ) -> Result<Incoming, Fault> {
         if self.lossy && raw.get().contains(char::REPLACEMENT_CHARACTER) {
             return Err(Fault("holds bytes that are not UTF-8".to_owned()));
@@ -358,6 +370,22 @@ impl<'a> Scan<'a> {
         let at = raw.get().as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
         self.invalid(subject, at, why);
     }
+}
+
+/// Whether a line is what Stripe's own program (`stripe listen --print-json`) says of itself between the events that it prints.
+fn is_chatter(line: &str) -> bool {
+    let words = line.trim_start_matches(['>', ' ', '⣾', '⣽', '⣻', '⢿', '⡿', '⣟', '⣯', '⣷']);
+    let says = [
+        "Ready! ",
+        "Getting ready...",
+        "Session expired, reconnecting...",
+        "A newer version of the Stripe CLI",
+    ];
+    // `2026-10-01 09:00:00  <--  [200] POST http://… [evt_…]`: what became of an event that was passed on.
+    let is_dated =
+        words.get(..19).is_some_and(|time| time.bytes().all(|b| b.is_ascii_digit() || b"- :T".contains(&b)));
+    says.iter().any(|said| words.starts_with(said))
+        || is_dated && (words.contains(" <-- ") || words.contains(" --> "))
 }
 
 /// Whether an event's id can name a matter, whose id becomes a file name and a header value.
@@ -390,7 +418,7 @@ mod tests {
     }
 
     fn read(text: impl AsRef<[u8]>) -> Reading {
-        parse("f", text.as_ref(), Rules::plain(true)).unwrap()
+        parse("f", text.as_ref(), &Rules::plain(true)).unwrap()
     }
 
     /// What came out, shortly: the event's id for a purchase, `line: why` for what is invalid.
@@ -407,7 +435,7 @@ mod tests {
     }
 
     fn refusal(text: impl AsRef<[u8]>) -> String {
-        parse("f", text.as_ref(), Rules::plain(true)).unwrap_err().to_string()
+        parse("f", text.as_ref(), &Rules::plain(true)).unwrap_err().to_string()
     }
 
     fn subjects(reading: &Reading) -> Vec<&str> {
@@ -684,22 +712,22 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_folder_are_named() {
         let folder = tempfile::tempdir().unwrap();
-        let error = read_file(folder.path(), Rules::plain(true)).unwrap_err().to_string();
+        let error = read_file(folder.path(), &Rules::plain(true)).unwrap_err().to_string();
         assert!(
             error.contains("is a folder") && error.contains(&folder.path().display().to_string()),
             "{error}"
         );
         let missing = folder.path().join("none.json");
-        let error = read_file(&missing, Rules::plain(true)).unwrap_err().to_string();
+        let error = read_file(&missing, &Rules::plain(true)).unwrap_err().to_string();
         assert!(error.contains("none.json`: No such file"), "{error}");
         let mut file = tempfile::NamedTempFile::new_in(&folder).unwrap();
         io::Write::write_all(&mut file, sale("a").as_bytes()).unwrap();
-        assert_eq!(said(&read_file(file.path(), Rules::plain(true)).unwrap()), ["a"]);
+        assert_eq!(said(&read_file(file.path(), &Rules::plain(true)).unwrap()), ["a"]);
     }
 
     /// Whatever comes out, a matter must be able to bear it, and it must not give the buyer away.
     fn check(bytes: &[u8]) {
-        let said = match parse("f", bytes, Rules::plain(false)) {
+        let said = match parse("f", bytes, &Rules::plain(false)) {
             Err(error) => vec![error.to_string()],
             Ok(reading) => {
                 for subject in subjects(&reading) {

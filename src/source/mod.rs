@@ -8,9 +8,8 @@ pub mod erase;
 pub mod file;
 mod json;
 mod neutral;
-pub mod poll;
 pub mod spool;
-mod stripe;
+pub mod stripe;
 
 use std::io;
 use std::path::Path;
@@ -18,20 +17,20 @@ use std::path::Path;
 use crate::domain::event::Incoming;
 
 pub use erase::erase;
-pub use file::{parse, read_file, read_stdin};
-pub use poll::{PollError, Stripe};
+pub use file::{parse, read_file, read_pipe, read_stdin};
 pub use spool::Spools;
+pub use stripe::{Choice, PollError, Stripe};
 
 /// Reads a file, or standard input where the path is `-`.
 ///
 /// # Errors
 /// As [`read_file`].
-pub fn read(path: &Path, rules: Rules) -> Result<Reading, SourceError> {
+pub fn read(path: &Path, rules: &Rules) -> Result<Reading, SourceError> {
     if path == Path::new("-") { read_stdin(rules) } else { read_file(path, rules) }
 }
 
 /// What of a source's events counts, and for what: the seller's to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// R1: which mode of Stripe's events.
     pub livemode: bool,
@@ -39,13 +38,16 @@ pub struct Rules {
     pub cancel_scheduled_stops: bool,
     /// Whether part of the money back stops them.
     pub partial_refund_stops: bool,
+    /// Which purchases are meant.
+    pub choice: Choice,
 }
 
 impl Rules {
     /// The plain rules for the events of one mode.
     #[must_use]
-    pub const fn plain(livemode: bool) -> Self {
-        Self { livemode, cancel_scheduled_stops: true, partial_refund_stops: false }
+    pub fn plain(livemode: bool) -> Self {
+        let choice = Choice::default();
+        Self { livemode, cancel_scheduled_stops: true, partial_refund_stops: false, choice }
     }
 }
 

@@ -374,7 +374,7 @@ impl Spools {
         incoming: &mut Vec<Incoming>,
     ) {
         let shown = shown(folder, &name);
-        let reason = match file::parse(&shown, bytes, self.rules) {
+        let reason = match file::parse(&shown, bytes, &self.rules) {
             Ok(reading) => {
                 self.dropped.other_mode += reading.other_mode;
                 self.dropped.thin += reading.thin;

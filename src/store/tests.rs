@@ -133,6 +133,7 @@ fn purchase(session: &str) -> Purchase {
         started: None,
         marked_repurchase: None,
         outcome: None,
+        refunds: Vec::new(),
         steps: Steps::pending(),
     }
 }

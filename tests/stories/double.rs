@@ -20,7 +20,7 @@ use stepmail::domain::time::{Seconds, Timestamp};
 /// The key that the double knows. It is searched for in everything that is written and said.
 pub(crate) const KEY: &str = "re_Sentinel_1234567890abcdef";
 
-pub(crate) use stripe::{KEY as STRIPE_KEY, paid};
+pub(crate) use stripe::{KEY as STRIPE_KEY, paid, session};
 
 /// What is done with a request instead of the plain thing.
 #[derive(Clone, Debug)]

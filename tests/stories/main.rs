@@ -5,9 +5,11 @@
 
 mod bad_input;
 mod check;
+mod choice;
 mod crash;
 mod double;
 mod forget;
+mod gap;
 mod guards;
 mod hand;
 mod intake;
@@ -15,6 +17,7 @@ mod lock;
 mod mending;
 mod moving;
 mod readme;
+mod refunds;
 mod resend;
 mod rules;
 mod service;

@@ -63,6 +63,13 @@ impl Shop {
         shop
     }
 
+    /// A line more in the settings' section `[stripe]`.
+    pub(crate) fn sets(&self, line: &str) {
+        let settings = self.read("stepmail.toml");
+        assert!(settings.contains("[stripe]\n"));
+        self.write("stepmail.toml", settings.replacen("[stripe]\n", &format!("[stripe]\n{line}\n"), 1));
+    }
+
     /// A folder and nothing in it.
     pub(crate) fn bare() -> Self {
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! What facts do to the ledger, and what a ledger's JSON may not say.
 
 use super::*;
-use crate::domain::event::Amount;
-use crate::domain::ledger::{Gap, LastRun, LooseStop, MarkKind, OUTBOX, Waiting, WaitingFor};
+use crate::domain::ledger::{
+    Gap, LastRun, LooseRefund, LooseStop, MarkKind, OUTBOX, PassedOver, Waiting, WaitingFor,
+};
 use crate::domain::matter::{Matter, MatterKind};
 use Step::{D0, D3, D7, D14};
 
@@ -47,6 +48,7 @@ fn ledger() -> Ledger {
         since: paid_at(),
         checkout: checkout("evt_2", "cs_2", "", paid_at()),
         events: vec!["evt_0".parse().unwrap()],
+        contradicts: Vec::new(),
     };
     shop.record(&[
         Fact::Admitted { purchase: Box::new(rich) },
@@ -82,8 +84,23 @@ fn facts() -> Vec<Fact> {
                 since: at,
                 checkout: checkout("evt_4", "cs_2", "", at),
                 events: Vec::new(),
+                contradicts: Vec::new(),
             }),
         },
+        Fact::Refunded {
+            session: sid("cs_1"),
+            refund: Box::new(part("re_1", 30, at)),
+            events: vec!["evt_5".parse().unwrap()],
+        },
+        Fact::RefundKept {
+            refund: Box::new(LooseRefund {
+                refund: part("re_2", 30, at),
+                refs: Refs { payment_intent: Some("pi_9".to_owned()), ..Refs::default() },
+                session: None,
+                events: vec!["evt_6".parse().unwrap()],
+            }),
+        },
+        Fact::PassedOver { over: PassedOver { session: sid("cs_9"), at, items: vec!["price_1".to_owned()] } },
         Fact::WaitOver { session: sid("cs_2") },
         Fact::StopKept { stop: Box::new(LooseStop { at, ..loose() }) },
         Fact::StopLinked { stop: Box::new(loose()) },

@@ -11,12 +11,12 @@ mod properties;
 mod settle;
 
 use super::decide::{Decision, decide as ask};
-use super::event::{Checkout, Incoming, Payment, StopSignal, StopTarget};
+use super::event::{Amount, Checkout, Incoming, Payment, StopSignal, StopTarget};
 use super::fact::{Fact, Whom, apply};
 use super::ids::{Address, EventId, IdempotencyKey, SessionId, Step};
 use super::ledger::{
-    Attempt, Buyer, CloseReason, Frozen, Kind, Ledger, Mark, MarkKind, Purchase, Refs, Refusals, StepState,
-    Steps,
+    Attempt, Buyer, CloseReason, Frozen, Kind, Ledger, Mark, MarkKind, Purchase, Refs, Refunded, Refusals,
+    StepState, Steps,
 };
 use super::policy::{Policy, Retention};
 use super::time::{Seconds, Timestamp};
@@ -97,6 +97,7 @@ fn purchase(session: &str, paid_at: Timestamp) -> Purchase {
         started: None,
         marked_repurchase: None,
         outcome: None,
+        refunds: Vec::new(),
         steps: Steps::pending(),
     }
 }
@@ -214,8 +215,23 @@ fn unpaid(event: &str, session: &str, email: &str, at: Timestamp, payment: Payme
     Incoming::Checkout(Box::new(Checkout { payment, ..checkout(event, session, email, at) }))
 }
 
+/// Part of the money, going back.
+fn part(id: &str, value: i64, at: Timestamp) -> Refunded {
+    Refunded { id: id.to_owned(), at, amount: yen(value), failed: false }
+}
+
+fn yen(value: i64) -> Amount {
+    Amount { value, currency: "jpy".to_owned() }
+}
+
 fn stop(event: &str, at: Timestamp, target: StopTarget) -> Incoming {
-    Incoming::Stop(StopSignal { event: event.parse().unwrap(), at, reason: "refund".into(), target })
+    Incoming::Stop(StopSignal {
+        event: event.parse().unwrap(),
+        at,
+        reason: "refund".into(),
+        target,
+        quiet: false,
+    })
 }
 
 /// A ledger to which batches and marks come.

@@ -4,7 +4,8 @@ use super::*;
 fn resend() -> Resend {
     let clock = Clock::new(None);
     let key = Places {
-        section: "resend",
+        setting: "resend.api_key",
+        what: "key for the service",
         prefixes: &["re_"],
         file: Some("/nowhere/key".into()),
         command: None,

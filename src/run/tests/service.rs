@@ -92,7 +92,7 @@ fn c006_a_run_that_is_made_to_wait_past_the_margin_sends_nothing_under_that_key(
     let event = format!(
         r#"{{"id":"e9","type":"checkout.completed","session":"cs_9","email":"b9@example.com","paid_at":"{ago}"}}"#
     );
-    let batch = source::parse("events", event.as_bytes(), source::Rules::plain(true)).unwrap().incoming;
+    let batch = source::parse("events", event.as_bytes(), &source::Rules::plain(true)).unwrap().incoming;
     intake::take_in(&mut page, batch, start, &mut RunReport::new(false)).unwrap();
     service.slow = Some((clock.clone(), 6 * 60));
     let (_, report) = run_by(&mut page, &service, &clock, Known::default());
@@ -404,7 +404,7 @@ fn a_service_whose_bounces_cannot_be_read_for_six_hours_lets_only_d0_leave() {
     *service.list.as_ref().unwrap().fails.borrow_mut() = Some(failed);
     // Somebody buys; d3 of the first buyer opens on the 4th at 00:00:00.
     let event = r#"{"id":"e9","type":"checkout.completed","session":"cs_9","email":"b9@example.com","paid_at":"2026-10-04T01:00:00Z"}"#;
-    let batch = source::parse("events", event.as_bytes(), source::Rules::plain(true)).unwrap().incoming;
+    let batch = source::parse("events", event.as_bytes(), &source::Rules::plain(true)).unwrap().incoming;
     intake::take_in(&mut page, batch, time("2026-10-04T01:00:00Z"), &mut RunReport::new(false)).unwrap();
     let report = run_at(&mut page, &service, "2026-10-04T02:00:01Z");
     assert_eq!(service.keys()[1..], ["pp:cs_9:d0"], "d3 left though a bounce may have gone unread");

@@ -1,51 +1,34 @@
-//! The payment service's API: what happened there since the last good reading (`GET /v1/events`). The hourly job runs
-//! behind a router that no webhook passes, so it asks.
-//!
-//! A poll is all or nothing: a fault on its second page yields nothing, and the reading does not move on. Events show up
-//! late and with earlier times, so each poll goes back six hours before the last; what is known already counts once (R2).
+//! The API: one client, its key, its errors, its lists. Everything is read, and nothing changed.
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{Reading, Rules, parse};
+use super::Rules;
 use crate::clock::Clock;
-use crate::domain::ledger::Refs;
-use crate::domain::time::{Seconds, Timestamp};
+use crate::domain::time::Timestamp;
 use crate::http::{Answer, BaseUrl, Method, Reply, Request, Service, jitter};
 use crate::secret::{Found, Places, SecretError};
 
-/// How far each poll goes back before the last good one: an event can appear late with an earlier time.
-const OVERLAP: Seconds = Seconds::hours(6);
-/// What is younger may not be there yet, while what is younger still is.
-const YOUNGEST: Seconds = Seconds(60);
-/// Events are kept for thirty days, less one for whatever is between the two clocks.
-const KEPT: Seconds = Seconds::days(29);
-/// A poll ends after this, whatever is left.
-const POLL_MAX: Duration = Duration::from_secs(5 * 60);
+/// The shape that objects are asked for in, whatever the account's own version is. Events keep the shape they were made in.
+const VERSION: &str = "2026-01-28.clover";
+/// Reading a list ends after this, whatever is left of it.
+const LIST_MAX: Duration = Duration::from_secs(5 * 60);
 /// Before a request is made again that had no answer.
 const PAUSES: [Duration; 2] = [Duration::from_millis(700), Duration::from_secs(3)];
 /// A page of a hundred events, each with the whole object it is about.
 const BODY_MAX: u64 = 16 * 1024 * 1024;
-/// All that start or stop something; the service takes up to twenty.
-const TYPES: [&str; 8] = [
-    "checkout.session.completed",
-    "checkout.session.async_payment_succeeded",
-    "checkout.session.async_payment_failed",
-    "charge.refunded",
-    "charge.dispute.created",
-    "customer.subscription.deleted",
-    "customer.subscription.updated",
-    "customer.deleted",
-];
 
 /// What a key must be allowed to read, and the cheapest way to see it.
-const NEEDED: [(&str, &str); 8] = [
+const NEEDED: [(&str, &str); 9] = [
     ("events", "/v1/events?limit=1"),
     ("checkout sessions", "/v1/checkout/sessions?limit=1"),
+    ("payment intents", "/v1/payment_intents?limit=1"),
     ("charges and refunds", "/v1/charges?limit=1"),
     ("disputes", "/v1/disputes?limit=1"),
     ("customers", "/v1/customers?limit=1"),
@@ -63,6 +46,8 @@ pub struct StripeSettings {
     pub rules: Rules,
     /// Where the key is.
     pub key: Places,
+    /// Where the secret is that webhooks are signed with.
+    pub webhook: Places,
 }
 
 /// The service, as far as it is read.
@@ -74,7 +59,7 @@ pub struct Stripe {
     clock: Clock,
 }
 
-/// Why a poll yielded nothing.
+/// Why nothing was learned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PollError {
     /// The key, or what it may do, is wrong: a person must act.
@@ -83,6 +68,9 @@ pub enum PollError {
     /// It cannot be reached, or is out of order: the next run asks again.
     #[error("Stripe cannot be read: {0}")]
     Failed(String),
+    /// There is no such object.
+    #[error("Stripe cannot be read: it knows no such object")]
+    Absent,
 }
 
 impl Stripe {
@@ -123,90 +111,6 @@ impl Stripe {
         self.service.time()
     }
 
-    /// Everything since the last good reading, or since `go_live` where there was none. What R1 to R4 make of it is not
-    /// said here.
-    ///
-    /// # Errors
-    /// [`PollError`]: nothing was read, and the next poll begins where this one did.
-    pub fn poll(
-        &self,
-        last: Option<Timestamp>,
-        go_live: Timestamp,
-        now: Timestamp,
-    ) -> Result<Reading, PollError> {
-        // A reading that lies ahead was dated by a clock that was wrong.
-        let since = last.map_or(go_live, |last| last.min(now) - OVERLAP);
-        let until = now - YOUNGEST;
-        let mut path =
-            format!("/v1/events?limit=100&created[gte]={}&created[lte]={}", since.unix(), until.unix());
-        for stripe_type in TYPES {
-            path.push_str("&types[]=");
-            path.push_str(stripe_type);
-        }
-        let (started, mut seen) = (self.clock.running(), HashSet::new());
-        let (mut all, mut after) = (Reading::default(), String::new());
-        loop {
-            if self.clock.running().saturating_sub(started) > POLL_MAX {
-                return Err(PollError::Failed("reading its events takes more than 5 minutes".to_owned()));
-            }
-            let body = self.get(&format!("{path}{after}"))?;
-            let page = Page::of(&body)?;
-            let reading = parse("Stripe", &body, self.settings.rules)
-                .map_err(|error| PollError::Failed(error.to_string()))?;
-            all.incoming.extend(reading.incoming);
-            all.other_mode += reading.other_mode;
-            all.thin += reading.thin;
-            match page.last {
-                Some(last) if page.more => {
-                    after = format!("&starting_after={last}");
-                    if !seen.insert(last) {
-                        return Err(PollError::Failed("a page of its events repeats another".to_owned()));
-                    }
-                }
-                None if page.more => {
-                    return Err(PollError::Failed(
-                        "a page of its events is empty, and more are to follow".to_owned(),
-                    ));
-                }
-                _ => return Ok(all),
-            }
-        }
-    }
-
-    /// The time since the last good reading that no poll can tell of any more: events are kept for 30 days.
-    #[must_use]
-    pub fn missed(last: Option<Timestamp>, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
-        last.filter(|last| now - *last > KEPT).map(|last| (last, now - KEPT))
-    }
-
-    /// The first invoice of a subscription, and that subscription, which a payment was made for; nothing where it was made
-    /// for neither. Since 2025 a charge does not name its invoice, and the session of a subscription names no payment, so
-    /// that a refund finds its purchase by these alone. A renewal is not the purchase, and not named.
-    ///
-    /// # Errors
-    /// [`PollError`].
-    pub fn paid_for(&self, payment_intent: &str) -> Result<Refs, PollError> {
-        if !is_id(payment_intent) {
-            return Ok(Refs::default());
-        }
-        let path = format!(
-            "/v1/invoice_payments?limit=1&payment[type]=payment_intent&payment[payment_intent]={payment_intent}"
-        );
-        let page = json(&self.get(&path)?)?;
-        let invoice = page.pointer("/data/0/invoice").and_then(id_of).filter(|id| is_id(id));
-        let Some(invoice) = invoice else { return Ok(Refs::default()) };
-        let found = json(&self.get(&format!("/v1/invoices/{invoice}"))?)?;
-        if found.get("billing_reason").and_then(Value::as_str) != Some("subscription_create") {
-            return Ok(Refs { invoice: Some(invoice), ..Refs::default() });
-        }
-        // Where the subscription stands in an invoice changed in 2025.
-        let subscription = found
-            .pointer("/parent/subscription_details/subscription")
-            .or(found.get("subscription"))
-            .and_then(id_of);
-        Ok(Refs { invoice: Some(invoice), subscription, ..Refs::default() })
-    }
-
     /// Asks by one cheap read each for all that a key must be allowed to read: with one permission missing, the events it
     /// is about do not show up, and nobody would notice. Says what is missing.
     ///
@@ -226,6 +130,56 @@ impl Stripe {
         Ok(missing)
     }
 
+    /// Whether a price or product is meant.
+    #[must_use]
+    pub fn wants(&self, item: &str) -> bool {
+        self.settings.rules.choice.items.iter().any(|wanted| wanted == item)
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.settings.rules
+    }
+
+    /// Reads a list page by page to its end. `path` has its question mark.
+    pub(super) fn pages(
+        &self,
+        path: &str,
+        mut each: impl FnMut(&[u8], &Page<'_>) -> Result<(), PollError>,
+    ) -> Result<(), PollError> {
+        let (started, mut seen, mut after) = (self.clock.running(), HashSet::new(), String::new());
+        loop {
+            if self.clock.running().saturating_sub(started) > LIST_MAX {
+                return Err(PollError::Failed("reading a list of it takes more than 5 minutes".to_owned()));
+            }
+            let body = self.get(&format!("{path}{after}"))?;
+            let page = Page::of(&body)?;
+            each(&body, &page)?;
+            match page.last() {
+                Some(last) if page.more => {
+                    after = format!("&starting_after={last}");
+                    if !seen.insert(last) {
+                        return Err(PollError::Failed("a page of its list repeats another".to_owned()));
+                    }
+                }
+                None if page.more => {
+                    return Err(PollError::Failed(
+                        "a page of its list is empty, and more are to follow".to_owned(),
+                    ));
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// One object; none where there is no such object.
+    pub(super) fn object(&self, path: &str) -> Result<Option<Vec<u8>>, PollError> {
+        match self.get(path) {
+            Ok(body) => Ok(Some(body)),
+            Err(PollError::Absent) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn found(&self) -> Result<&Found, SecretError> {
         if let Some(found) = self.key.get() {
             return Ok(found);
@@ -235,7 +189,7 @@ impl Stripe {
     }
 
     /// One read, up to three times: it changes nothing, so that asking again costs nothing.
-    fn get(&self, path: &str) -> Result<Vec<u8>, PollError> {
+    pub(super) fn get(&self, path: &str) -> Result<Vec<u8>, PollError> {
         let mut pauses = PAUSES.into_iter();
         loop {
             let (error, again) = match self.ask(path) {
@@ -251,7 +205,13 @@ impl Stripe {
     /// One read. An error says whether another try may do better.
     fn ask(&self, path: &str) -> Result<Vec<u8>, (PollError, bool)> {
         let key = self.found().map_err(|error| (PollError::Refused(error.to_string()), false))?;
-        let request = Request { method: Method::Get, path, key: &key.secret, headers: &[], body: None };
+        let request = Request {
+            method: Method::Get,
+            path,
+            key: &key.secret,
+            headers: &[("stripe-version", VERSION)],
+            body: None,
+        };
         let answer = match self.service.ask(&request) {
             Reply::Answered(answer) => answer,
             Reply::NotWritten { reason } | Reply::Lost { reason } => {
@@ -264,6 +224,7 @@ impl Stripe {
             (200, None) => {
                 Err((PollError::Failed("its answer was cut off, or is longer than 16 MiB".to_owned()), true))
             }
+            (404, _) if why.contains("resource_missing") => Err((PollError::Absent, false)),
             (401 | 403, _) => Err((PollError::Refused(why), false)),
             // The next hour is soon enough.
             (429, _) => Err((PollError::Failed(why), false)),
@@ -298,35 +259,46 @@ fn why(answer: &Answer) -> String {
     why
 }
 
-fn json(body: &[u8]) -> Result<Value, PollError> {
+pub(super) fn json(body: &[u8]) -> Result<Value, PollError> {
     serde_json::from_slice(body).map_err(|_| PollError::Failed("its answer is no JSON".to_owned()))
 }
 
 /// Another object's id: bare, or inside the object itself.
-fn id_of(value: &Value) -> Option<String> {
+pub(super) fn id_of(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value.get("id")?.as_str()).map(str::to_owned)
 }
 
 /// Whether an id can stand in an address as it is.
-fn is_id(id: &str) -> bool {
+pub(super) fn is_id(id: &str) -> bool {
     (1..=200).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// What a page says of the ones that follow. Its events are read elsewhere, as those of a file are.
-struct Page {
-    more: bool,
-    /// The id of its last event, which the next page begins after.
-    last: Option<String>,
+/// One page of a list, each row still raw.
+pub(super) struct Page<'a> {
+    pub(super) rows: Vec<&'a RawValue>,
+    pub(super) more: bool,
 }
 
-impl Page {
-    fn of(body: &[u8]) -> Result<Self, PollError> {
-        let failed = |what: &str| PollError::Failed(format!("its list of events cannot be read: {what}"));
-        let value: Value = serde_json::from_slice(body).map_err(|_| failed("it is no JSON"))?;
-        let rows = value.get("data").and_then(Value::as_array).ok_or_else(|| failed("`data` is no list"))?;
-        let more = value.get("has_more").and_then(Value::as_bool);
-        let more = more.ok_or_else(|| failed("`has_more` is neither true nor false"))?;
-        let last = rows.last().and_then(|row| row.get("id")).and_then(Value::as_str).filter(|id| is_id(id));
-        Ok(Self { more, last: last.map(str::to_owned) })
+impl<'a> Page<'a> {
+    pub(super) fn of(body: &'a [u8]) -> Result<Self, PollError> {
+        #[derive(Deserialize)]
+        struct Body<'a> {
+            #[serde(borrow)]
+            data: Vec<&'a RawValue>,
+            has_more: bool,
+        }
+        // The parser's own words may repeat what stands there.
+        let body: Body<'a> = serde_json::from_slice(body).map_err(|_| {
+            PollError::Failed(
+                "its list cannot be read: it is no JSON, or has no `data`, or does not say whether more follows".to_owned(),
+            )
+        })?;
+        Ok(Self { rows: body.data, more: body.has_more })
+    }
+
+    /// The id of its last row, which the next page begins after.
+    fn last(&self) -> Option<String> {
+        let row: Value = serde_json::from_str(self.rows.last()?.get()).ok()?;
+        row.get("id").and_then(Value::as_str).filter(|id| is_id(id)).map(str::to_owned)
     }
 }

@@ -1,0 +1,88 @@
+//! Step 3 of a run, as far as no event tells it: what was bought in the sessions that wait to be sorted.
+
+use std::time::Duration;
+
+use crate::domain::admit::{Bought, sort as sorted};
+use crate::domain::ids::SessionId;
+use crate::domain::ledger::WaitingFor;
+use crate::domain::matter::{Matter, MatterKind};
+use crate::domain::time::Timestamp;
+use crate::report::run::RunReport;
+use crate::store::StoreError;
+
+use super::{Book, Shop, Unread, intake};
+
+/// Asking ends after this; the next run asks for the rest.
+const ASKING_MAX: Duration = Duration::from_secs(5 * 60);
+/// The matter of a service that refuses to tell.
+const REFUSED: &str = "stripe_items";
+
+/// Who knows what was bought in a session.
+pub trait Catalogue {
+    /// What was bought; none where there is no such session.
+    ///
+    /// # Errors
+    /// Why that cannot be told now.
+    fn bought(&self, session: &SessionId) -> Result<Option<Bought>, Unread>;
+}
+
+/// Asks for each session that waits for it, once, and admits those that are meant.
+///
+/// # Errors
+/// [`StoreError`]: what was learned could not be recorded, and is asked again.
+pub(super) fn sort(
+    book: &mut dyn Book,
+    shop: &Shop<'_>,
+    now: Timestamp,
+    report: &mut RunReport,
+) -> Result<(), StoreError> {
+    let waiting = book.ledger().waiting.iter().filter(|waiting| waiting.why == WaitingFor::Items);
+    let mut sessions: Vec<(Timestamp, SessionId)> =
+        waiting.map(|waiting| (waiting.checkout.at, waiting.checkout.session.clone())).collect();
+    if sessions.is_empty() {
+        return super::over(book, MatterKind::Source, REFUSED);
+    }
+    let Some(catalogue) = shop.catalogue else {
+        report.stop_early("some sessions wait to be told what was bought in them, and nobody can be asked");
+        return Ok(());
+    };
+    // R3: the earlier payment is admitted first. So where one cannot be told, the later ones wait with it.
+    sessions.sort();
+    let started = shop.clock.running();
+    let mut told = Vec::new();
+    for (_, session) in sessions {
+        if shop.clock.running().saturating_sub(started) > ASKING_MAX {
+            report.stop_early("asking what was bought takes long; the next run asks for the rest");
+            break;
+        }
+        match catalogue.bought(&session) {
+            Ok(Some(bought)) => told.push(bought),
+            Ok(None) => {
+                let text = format!(
+                    "session {session} is paid, and the payment service knows no such session, so that nobody can tell what it \
+                     was for; it gets no mails; if it is a purchase of what the mails are about, hand in an event of your own for it"
+                );
+                let subject = session.to_string();
+                let matter = Matter::new(MatterKind::ItemsUnknown, &subject, now, Some(session), text);
+                super::raise(book, matter, report)?;
+            }
+            Err(Unread::Later(why)) => {
+                report.stop_early(&format!("{why}; what was bought is asked again by the next run"));
+                break;
+            }
+            Err(Unread::Refused(why)) => {
+                let text = format!(
+                    "{why}; it is not told what was bought, so that new purchases get no mails until that is mended; `stepmail \
+                     check` tells whether it is"
+                );
+                super::raise(book, Matter::new(MatterKind::Source, REFUSED, now, None, text), report)?;
+                let intake = sorted(book.ledger(), told, now);
+                return intake::absorb(book, &intake, report);
+            }
+        }
+    }
+    super::over(book, MatterKind::Source, REFUSED)?;
+    report.ingested.waiting = report.ingested.waiting.saturating_sub(told.len());
+    let intake = sorted(book.ledger(), told, now);
+    intake::absorb(book, &intake, report)
+}
