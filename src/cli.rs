@@ -151,6 +151,13 @@ pub struct Run {
 pub struct Ingest {
     /// A file of events, a folder of such files (each is moved to `done` in it), or `-` for standard input
     pub path: PathBuf,
+    /// Take standard input for the body of a Stripe webhook, signed by this header; answer with a receipt in JSON
+    ///
+    /// HEADER is the request's `Stripe-Signature`, and the body must come byte for byte as it was sent. The secret is looked
+    /// for in `stripe.webhook_secret_file`, `stripe.webhook_secret_command`, the credential `stripe_webhook_secret` and the
+    /// variable `STRIPE_WEBHOOK_SECRET`.
+    #[arg(long, value_name = "HEADER")]
+    pub stripe_signature: Option<String>,
     /// How long to wait for another command to end
     #[command(flatten)]
     pub wait: Wait,
@@ -312,8 +319,16 @@ impl Cli {
     /// # Errors
     /// Wrong usage, to be printed by clap.
     pub fn check(&self) -> Result<(), clap::Error> {
-        let Command::Resolve(asked) = &self.command else { return Ok(()) };
         let wrong = |kind, text: &str| Err(Self::command().error(kind, text));
+        if let Command::Ingest(Ingest { path, stripe_signature: Some(_), .. }) = &self.command
+            && path.as_os_str() != "-"
+        {
+            return wrong(
+                ErrorKind::ArgumentConflict,
+                "--stripe-signature signs the body on standard input; give `-` for the path",
+            );
+        }
+        let Command::Resolve(asked) = &self.command else { return Ok(()) };
         if asked.sent.as_ref().is_some_and(Option::is_some) && asked.keys.len() != 1 {
             return wrong(
                 ErrorKind::ArgumentConflict,

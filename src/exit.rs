@@ -1,10 +1,11 @@
 //! From what went wrong to the exit code. The codes say what happens next: done, a person must look, try next hour.
 
-use crate::command::{NotKnown, RealTime, Refused};
+use crate::command::{NotKnown, NotOne, RealTime, Refused};
 use crate::config::ConfigError;
 use crate::disk::FileError;
 use crate::secret::SecretError;
 use crate::source::SourceError;
+use crate::source::stripe::signature::SignatureError;
 use crate::store::{StoreError, StoreErrorKind};
 
 /// How a command ends. `--help` and the README list them.
@@ -51,6 +52,9 @@ impl Exit {
         for cause in error.chain() {
             if let Some(error) = cause.downcast_ref::<StoreError>() {
                 return error.kind().into();
+            }
+            if cause.is::<SignatureError>() || cause.is::<NotOne>() {
+                return Self::Damaged;
             }
             if cause.is::<RealTime>() {
                 return Self::Usage;

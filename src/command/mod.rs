@@ -14,11 +14,12 @@ mod resume;
 mod run;
 mod show;
 mod status;
+mod webhook;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::{Cli, Command, Global};
+use crate::cli::{Cli, Command, Global, Ingest};
 use crate::clock::Clock;
 use crate::config::{ConfigError, Settings, TransportName};
 use crate::domain::fact::Whom;
@@ -43,6 +44,9 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
     match cli.command {
         Command::Init(init) => init::init(&init, &cli.global, style, &clock),
         Command::Run(run) => run::run(&run, &cli.global, style, &clock),
+        Command::Ingest(Ingest { stripe_signature: Some(header), wait, .. }) => {
+            Ok(webhook::webhook(&header, wait.seconds, &Place::find(&cli.global, &clock)?, style, &clock))
+        }
         Command::Ingest(ingest) => ingest::ingest(&ingest, &Place::find(&cli.global, &clock)?, style, &clock),
         Command::Status(status) => status::status(&status, &Place::find(&cli.global, &clock)?, style, &clock),
         Command::Show(show) => show::show(&show, &Place::find(&cli.global, &clock)?, style, &clock),
@@ -70,6 +74,8 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global, &clock)?, style, &clock),
     }
 }
+
+pub use webhook::NotOne;
 
 /// How mails leave.
 enum Mailer {

@@ -18,6 +18,7 @@ pub mod ledger;
 pub mod matter;
 pub mod outcome;
 pub mod policy;
+pub mod receipt;
 pub mod settle;
 pub mod silence;
 pub mod time;

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod next;
+pub mod receipt;
 pub mod run;
 pub mod show;
 pub mod status;

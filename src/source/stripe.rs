@@ -9,6 +9,7 @@ mod ask;
 mod choice;
 mod gap;
 mod poll;
+pub mod signature;
 
 use std::collections::BTreeMap;
 

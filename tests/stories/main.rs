@@ -28,3 +28,4 @@ mod stripe;
 mod texts;
 mod truth;
 mod units;
+mod webhook;
