@@ -96,6 +96,8 @@ pub enum Command {
     /// A run that finds a copy of the ledger, or a backup that was put back, sends nothing until this is said. Of a ledger
     /// that is not the newest, whatever may have left meanwhile is closed as `unknown_result`, and `resolve` settles it.
     Adopt(Adopt),
+    /// Say which contact of the newsletter a buyer is, or that none is
+    Newsletter(Newsletter),
     /// Erase a buyer from everything stepmail keeps
     ///
     /// Address, name and mails go from the ledger, its journal and its backup, and from the outbox. What stays are keyed
@@ -169,6 +171,48 @@ pub struct Wait {
     /// Wait so many seconds for another command to end
     #[arg(long = "wait", value_name = "SECONDS", default_value_t = 1800)]
     pub seconds: u64,
+}
+
+/// `newsletter`
+#[derive(Debug, Args)]
+pub struct Newsletter {
+    /// What is said.
+    #[command(subcommand)]
+    pub ask: NewsletterAsk,
+}
+
+/// What a person says of a buyer's contact.
+#[derive(Debug, Subcommand)]
+pub enum NewsletterAsk {
+    /// This contact is the buyer: the next run sets the purchaser mark, whatever else the contact is
+    Link {
+        /// The checkout session
+        session: SessionId,
+        /// The contact's id at the newsletter's service
+        #[arg(value_parser = contact_id)]
+        contact: String,
+        /// How it is done.
+        #[command(flatten)]
+        how: How,
+    },
+    /// No contact is to be marked for this purchase
+    Ignore {
+        /// The checkout session
+        session: SessionId,
+        /// How it is done.
+        #[command(flatten)]
+        how: How,
+    },
+}
+
+fn contact_id(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if (1..=200).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("a contact's id has letters, digits, `-` and `_` only; look it up in the service's list"
+            .to_owned())
+    }
 }
 
 /// `status`

@@ -4,6 +4,7 @@
 //! that cron and a terminal mean the same files.
 
 mod key;
+mod newsletter;
 mod resend;
 mod stripe;
 
@@ -17,6 +18,7 @@ use crate::domain::policy::{Policy, Retention};
 use crate::domain::time::Seconds;
 use crate::mail::resend::ResendSettings;
 use crate::mail::{Language, MailSettings, Sender};
+use crate::newsletter::NewsletterSettings;
 use crate::secret::Places;
 use crate::source::Rules;
 use crate::source::stripe::StripeSettings;
@@ -60,6 +62,8 @@ pub struct Settings {
     pub rules: Rules,
     /// The payment service's API; none where the settings have no such section.
     pub stripe: Option<StripeSettings>,
+    /// The newsletter; none where the settings have no such section.
+    pub newsletter: Option<NewsletterSettings>,
     /// Where the secret of Stripe's webhook is.
     pub webhook: Places,
     /// What every template may use.
@@ -97,6 +101,7 @@ struct File {
     templates: Folder,
     spool: Folder,
     stripe: Option<stripe::Section>,
+    newsletter: Option<newsletter::Section>,
     vars: BTreeMap<String, String>,
 }
 
@@ -233,7 +238,15 @@ impl Settings {
         let key_file = folder(&file.resend.api_key_file, "resend.api_key_file")?;
         let resend = file.resend.check(key_file).map_err(fault)?;
         let rules = file.stripe.as_ref().map_or(Ok(Rules::plain(true)), stripe::Section::rules);
-        let rules = rules.map_err(fault)?;
+        let mut rules = rules.map_err(fault)?;
+        let newsletter = match file.newsletter {
+            Some(section) => {
+                rules.subscriber_id_metadata.clone_from(&section.subscriber_id_metadata);
+                let key_file = folder(&section.api_key_file, "newsletter.api_key_file")?;
+                Some(section.check(key_file, &resend).map_err(fault)?)
+            }
+            None => None,
+        };
         let stripe = match file.stripe {
             Some(section) => {
                 let key_file = folder(&section.api_key_file, "stripe.api_key_file")?;
@@ -279,6 +292,7 @@ impl Settings {
             spacing: Seconds::hours(spacing),
             max_mails_per_run: usize::try_from(most).unwrap_or(usize::MAX),
             rules,
+            newsletter,
             webhook: stripe.as_ref().map_or_else(stripe::webhook, |stripe| stripe.webhook.clone()),
             stripe,
             vars: file.vars,

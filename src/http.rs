@@ -82,6 +82,10 @@ pub enum Method {
     Get,
     /// Makes.
     Post,
+    /// Changes what it names.
+    Patch,
+    /// Takes away.
+    Delete,
 }
 
 /// One request.
@@ -138,6 +142,20 @@ pub struct Answer {
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// The word by which the service calls a fault: the first of these fields that holds one, of the body or of `error` in it.
+    /// A message is no word: it may repeat anything.
+    #[must_use]
+    pub fn word(&self, fields: &[&str]) -> Option<String> {
+        let value: serde_json::Value = serde_json::from_slice(self.body.as_deref()?).ok()?;
+        let fault = value.get("error").filter(|fault| fault.is_object()).unwrap_or(&value);
+        let is_word = |word: &&str| {
+            (1..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+        };
+        fields.iter().find_map(|name| fault.get(*name)?.as_str().filter(is_word)).map(str::to_owned)
     }
 }
 
@@ -215,6 +233,8 @@ impl Service {
         let mut builder = match request.method {
             Method::Get => client.get(url),
             Method::Post => client.post(url),
+            Method::Patch => client.patch(url),
+            Method::Delete => client.delete(url),
         };
         let Ok(headers) = headers(request) else {
             return Reply::NotWritten { reason: "the request has a header that cannot be sent".to_owned() };

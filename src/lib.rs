@@ -11,6 +11,7 @@ pub mod domain;
 pub mod exit;
 pub mod http;
 pub mod mail;
+pub mod newsletter;
 pub mod report;
 pub mod run;
 pub mod secret;

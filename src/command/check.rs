@@ -17,6 +17,7 @@ use crate::domain::time::{Seconds, Timestamp};
 use crate::exit::Exit;
 use crate::mail::Language;
 use crate::mail::resend::{DomainSeen, Rights};
+use crate::newsletter::ContactError;
 use crate::report::Style;
 use crate::report::check::{CheckReport, Item};
 use crate::run::names_brought;
@@ -48,6 +49,7 @@ fn everything(place: &Place, clock: &Clock, now: Timestamp, report: &mut CheckRe
     settings(place, report);
     mail(place, report);
     stripe(place, clock, report);
+    newsletter(place, clock, report);
     let store = open(place, report);
     state(place, report);
     if let Some(store) = &store {
@@ -151,6 +153,31 @@ fn mail(place: &Place, report: &mut CheckReport) {
             report.warn(Item::Mail, format!("whether mails from {domain} are taken is not known: {why}"));
         }
         None => {}
+    }
+}
+
+/// Whether the newsletter's contacts can be read. Whether they can be marked is seen at the first mark only.
+fn newsletter(place: &Place, clock: &Clock, report: &mut CheckReport) {
+    let Some(contacts) = &place.newsletter else { return };
+    let found = match contacts.unlock() {
+        Ok(found) => found.to_owned(),
+        Err(error) => return report.fault(Item::Newsletter, Exit::Settings, error.to_string()),
+    };
+    if clock.is_fixed() && !contacts.stays_here() {
+        return report.skip(Item::Newsletter, "not asked, since --now pretends a time");
+    }
+    match contacts.page(None) {
+        Ok(_) => report.ok(Item::Newsletter, format!("with the key in {found} contacts may be read")),
+        Err(ContactError::Refused(why)) => {
+            let text = format!(
+                "contacts may not be read with the key in {found} ({why}); nobody is marked until that is mended"
+            );
+            report.fault(Item::Newsletter, Exit::Look, text);
+        }
+        Err(ContactError::Failed(why)) => {
+            let text = format!("the contacts cannot be read ({why}); every run tries again");
+            report.fault(Item::Newsletter, Exit::Later, text);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod forget;
 mod ingest;
 mod init;
 mod mark;
+mod newsletter;
 mod poll;
 mod reconcile;
 mod resolve;
@@ -29,6 +30,7 @@ use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::exit::Exit;
 use crate::mail::{Language, Outbox, Resend, Templates, Transport};
+use crate::newsletter::Contacts;
 use crate::report::{Style, complain};
 use crate::run::{Catalogue, Shop};
 use crate::source::spool::Manner;
@@ -71,6 +73,9 @@ pub fn carry_out(cli: Cli, style: Style) -> anyhow::Result<Exit> {
         Command::Reconcile(asked) => {
             reconcile::reconcile(&asked, &Place::find(&cli.global, &clock)?, style, &clock)
         }
+        Command::Newsletter(asked) => {
+            newsletter::newsletter(&asked, &Place::find(&cli.global, &clock)?, style, &clock)
+        }
         Command::Forget(who) => forget::forget(&who, &Place::find(&cli.global, &clock)?, style, &clock),
     }
 }
@@ -101,6 +106,8 @@ struct Place {
     mailer: Mailer,
     /// The payment service, where it is to be asked.
     stripe: Option<Stripe>,
+    /// The newsletter's contacts, where buyers are to be marked.
+    newsletter: Option<Contacts>,
     /// The numbers of the settings, and what the transport adds.
     policy: Policy,
 }
@@ -119,7 +126,13 @@ impl Place {
             TransportName::Outbox => Mailer::Outbox(Outbox::new(&outbox_dir)),
             TransportName::Resend => Mailer::Resend(Box::new(Resend::new(settings.resend.clone(), clock))),
         };
+        let mails = match &mailer {
+            Mailer::Resend(resend) => Some(resend.service()),
+            Mailer::Outbox(_) => None,
+        };
+        let newsletter = settings.newsletter.clone();
         Ok(Self {
+            newsletter: newsletter.map(|newsletter| Contacts::new(newsletter, mails, clock)),
             state_dir: settings.state_dir.clone().unwrap_or_else(|| beside.join(".stepmail")),
             policy: settings.policy(mailer.transport().retention()),
             ledger,
@@ -148,6 +161,11 @@ impl Place {
                 .as_ref()
                 .filter(|stripe| asks(stripe, clock))
                 .map(|stripe| stripe as &dyn Catalogue),
+            // As with the payment service: a pretended time would be written beside real marks.
+            newsletter: self
+                .newsletter
+                .as_ref()
+                .filter(|contacts| contacts.stays_here() || !clock.is_fixed()),
             clock,
         }
     }

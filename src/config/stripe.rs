@@ -66,6 +66,7 @@ impl Section {
             cancel_scheduled_stops: stops("on_cancel_scheduled", &self.on_cancel_scheduled)?,
             partial_refund_stops: stops("on_partial_refund", &self.on_partial_refund)?,
             choice: self.choice()?,
+            subscriber_id_metadata: None,
         })
     }
 

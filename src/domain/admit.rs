@@ -584,6 +584,7 @@ impl Clerk {
             marked_repurchase: None,
             outcome: None,
             refunds: Vec::new(),
+            newsletter: None,
             steps,
         };
         self.found(Fact::Admitted { purchase: Box::new(purchase) });

@@ -10,6 +10,8 @@ use super::fact::Whom;
 use super::forgotten::HIDDEN;
 use super::ids::{Address, BuyerId, SessionId, Step};
 use super::ledger::{Buyer, Ledger, Purchase, Refs};
+use super::matter::MatterKind;
+use super::newsletter::{Reason, Standing};
 use super::time::Timestamp;
 
 /// Everything by which a ledger knows one person: what is to be forgotten. Its names hide themselves in `Debug`, but for
@@ -87,6 +89,13 @@ impl Theirs {
                 self.refs(&stop.refs);
             }
         }
+        for loose in &ledger.loose_refunds {
+            let exact = [&loose.refs.payment_intent, &loose.refs.invoice, &loose.refs.subscription];
+            let named = loose.session.as_ref().is_some_and(|session| self.sessions.contains(session));
+            if named || exact.into_iter().flatten().any(|id| self.ids.contains(id)) {
+                self.ids.extend(loose.events.iter().map(ToString::to_string));
+            }
+        }
         // Some matters are called by an event that stands nowhere else; their notices are known by it.
         for matter in &ledger.matters {
             let session = matter.session.as_ref().filter(|session| self.sessions.contains(session));
@@ -98,7 +107,12 @@ impl Theirs {
             };
             // An odd id stands in a subject in other letters.
             let by_id = || self.ids.iter().any(|id| matter.is(matter.kind, id));
-            if session.is_some_and(|session| !by_session(session)) || by_id() {
+            // A notice that tells of several names them in its text only.
+            let among_others = || {
+                let several = matter.kind == MatterKind::NewsletterNone;
+                several && sessions_in(&matter.text).any(|session| self.sessions.contains(&session))
+            };
+            if session.is_some_and(|session| !by_session(session)) || by_id() || among_others() {
                 self.ids.insert(matter.subject.clone());
             }
         }
@@ -209,7 +223,20 @@ impl Ledger {
         }
         let (waiting, matters) = (self.waiting.len(), self.matters.len());
         self.waiting.retain(|waiting| !forgotten.knows_session(&waiting.checkout.session));
+        let untold = self.matters.iter().filter(|matter| {
+            matter.kind == MatterKind::NewsletterNone
+                && matter.notice.is_open()
+                && forgotten.knows_matter(matter)
+        });
+        let untold: BTreeSet<SessionId> = untold.flat_map(|matter| sessions_in(&matter.text)).collect();
         self.matters.retain(|matter| !forgotten.knows_matter(matter));
+        // The others whom it named are told of anew.
+        for purchase in self.buyers.all_mut().iter_mut().flat_map(|buyer| &mut buyer.purchases) {
+            if let Some(Standing::Told { reason: Reason::None, untold: still, .. }) = &mut purchase.newsletter
+            {
+                *still |= untold.contains(&purchase.session);
+            }
+        }
         let mut erased = Erased {
             buyers: taken.people.len(),
             purchases: taken.purchases,
@@ -224,6 +251,13 @@ impl Ledger {
             !event && !session && !forgotten.knows_purchase(&stop.refs)
         });
         erased.marks -= self.loose_stops.len() + self.loose_marks.len();
+        self.loose_refunds.retain(|loose| {
+            let event = loose.events.iter().any(|event| forgotten.knows_id(event.as_str()));
+            let session = loose.session.as_ref().is_some_and(|session| forgotten.knows_session(session));
+            !event && !session && !forgotten.knows_purchase(&loose.refs)
+        });
+        self.passed_over.retain(|over| !forgotten.knows_session(&over.session));
+        self.failed.retain(|failed| !forgotten.knows_session(&failed.session));
         for stop in &mut self.loose_stops {
             if let Some(hidden) = forgotten.hidden(stop) {
                 *stop = hidden;
@@ -264,6 +298,12 @@ impl Ledger {
             .chain(self.loose_stops.iter_mut().map(|stop| &mut stop.reason))
             .chain(self.loose_marks.iter_mut().map(|mark| &mut mark.reason))
     }
+}
+
+/// The sessions that a text may name.
+fn sessions_in(text: &str) -> impl Iterator<Item = SessionId> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'));
+    words.filter_map(|word| word.parse().ok())
 }
 
 /// What may be addresses in somebody's words: the words between blanks, and, since not everybody writes blanks, what of them

@@ -16,6 +16,7 @@ use super::ledger::{
     WaitingFor, absent,
 };
 use super::matter::{Matter, MatterKind};
+use super::newsletter::Standing;
 use super::time::{Seconds, Timestamp};
 
 /// How long it is remembered what a session of no concern was for: as long as a payment service tells of it by itself.
@@ -114,6 +115,13 @@ pub enum Fact {
     RefundKept {
         /// What is known of it.
         refund: Box<LooseRefund>,
+    },
+    /// R14: where a purchase stands with the newsletter.
+    Newsletter {
+        /// The purchase.
+        session: SessionId,
+        /// Where it stands now.
+        standing: Standing,
     },
     /// A session was for something else than what is meant.
     PassedOver {
@@ -357,18 +365,11 @@ pub fn apply(ledger: &mut Ledger, fact: &Fact) -> Result<(), Unfit> {
             }
             ledger.loose_refunds.retain(|loose| loose.refund.id != refund.id);
         }
-        Fact::RefundKept { refund } => keep_refund(&mut ledger.loose_refunds, refund),
-        Fact::PaymentFailed { failed } => {
-            let is_its = |waiting: &Waiting| {
-                waiting.checkout.session == failed.session && waiting.why == WaitingFor::Payment
-            };
-            ledger.waiting.retain(|waiting| !is_its(waiting));
-            let others = &mut ledger.failed;
-            others.retain(|other| failed.at - other.at <= FAILED_MAX);
-            if !others.iter().any(|other| other.session == failed.session) {
-                others.push(failed.clone());
-            }
+        Fact::Newsletter { session, standing } => {
+            purchase_mut(ledger, session)?.newsletter = Some(standing.clone());
         }
+        Fact::RefundKept { refund } => keep_refund(&mut ledger.loose_refunds, refund),
+        Fact::PaymentFailed { failed } => fail(ledger, failed),
         Fact::PassedOver { over } => {
             let others = &mut ledger.passed_over;
             others.retain(|other| other.session != over.session && over.at - other.at <= PASSED_OVER_MAX);
@@ -684,6 +685,18 @@ fn keep_mark(ledger: &mut Ledger, session: &SessionId, kind: MarkKind, mark: &Ma
             at: mark.at,
             reason: mark.reason.clone(),
         });
+    }
+}
+
+/// Ends the wait of a session whose payment failed.
+fn fail(ledger: &mut Ledger, failed: &FailedPayment) {
+    let is_its =
+        |waiting: &Waiting| waiting.checkout.session == failed.session && waiting.why == WaitingFor::Payment;
+    ledger.waiting.retain(|waiting| !is_its(waiting));
+    let others = &mut ledger.failed;
+    others.retain(|other| failed.at - other.at <= FAILED_MAX);
+    if !others.iter().any(|other| other.session == failed.session) {
+        others.push(failed.clone());
     }
 }
 

@@ -14,6 +14,7 @@ use super::fate::Fate;
 use super::forgotten::Forgotten;
 use super::ids::{Address, BuyerId, EventId, SessionId, Step};
 use super::matter::{Matter, MatterKind};
+use super::newsletter::Standing;
 use super::time::Timestamp;
 
 /// The word in `format`.
@@ -209,6 +210,9 @@ pub struct Purchase {
     /// R7: money that went back, by the refunds' ids. All of it together stops the purchase.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "tight")]
     pub refunds: Vec<Refunded>,
+    /// R14: where it stands with the newsletter; absent where it was never looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub newsletter: Option<Standing>,
     /// The four steps. All four are written out: an absent step must not read as "to be sent".
     pub steps: Steps,
 }

@@ -96,6 +96,10 @@ pub enum MatterKind {
     Missed,
     /// No purchase for unusually long.
     Silence,
+    /// R14: a buyer's contact in the newsletter is not as it must be to be marked, or contacts cannot be read.
+    Newsletter,
+    /// R14: buyers of whom the newsletter has no contact.
+    NewsletterNone,
 }
 
 impl MatterKind {
@@ -133,6 +137,8 @@ impl MatterKind {
             Self::Source => "source",
             Self::Missed => "missed",
             Self::Silence => "silence",
+            Self::Newsletter => "newsletter",
+            Self::NewsletterNone => "newsletter_none",
         }
     }
 }
@@ -199,6 +205,7 @@ impl Matter {
             | MatterKind::Restored
             | MatterKind::NoMark
             | MatterKind::Source
+            | MatterKind::Newsletter
             | MatterKind::Trial => true,
             MatterKind::Conflict
             | MatterKind::NoAddress
@@ -215,6 +222,7 @@ impl Matter {
             | MatterKind::Complained
             | MatterKind::NotDelivered
             | MatterKind::Missed
+            | MatterKind::NewsletterNone
             | MatterKind::Silence => false,
         }
     }

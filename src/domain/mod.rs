@@ -16,6 +16,7 @@ pub mod ids;
 pub mod keyed;
 pub mod ledger;
 pub mod matter;
+pub mod newsletter;
 pub mod outcome;
 pub mod policy;
 pub mod receipt;

@@ -64,6 +64,7 @@ mod tests {
                 marked_repurchase: None,
                 outcome: None,
                 refunds: Vec::new(),
+                newsletter: None,
                 steps: Steps::pending(),
             });
         }

@@ -7,6 +7,7 @@ mod look;
 mod request;
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 
 use crate::clock::Clock;
 use crate::domain::fate::Tagged;
@@ -36,7 +37,7 @@ pub struct ResendSettings {
 /// The service.
 #[derive(Debug)]
 pub struct Resend {
-    service: Service,
+    service: Rc<Service>,
     places: Places,
     key: OnceCell<Found>,
     clock: Clock,
@@ -49,8 +50,14 @@ impl Resend {
     /// The service of these settings. Neither the key is read nor a connection made before the first use.
     #[must_use]
     pub fn new(settings: ResendSettings, clock: &Clock) -> Self {
-        let service = Service::new(settings.base_url, settings.requests_per_second, clock.clone());
+        let service = Rc::new(Service::new(settings.base_url, settings.requests_per_second, clock.clone()));
         Self { service, places: settings.key, key: OnceCell::new(), clock: clock.clone() }
+    }
+
+    /// The service itself, for whatever else is asked of it: its limit is one for all keys of a team.
+    #[must_use]
+    pub fn service(&self) -> Rc<Service> {
+        self.service.clone()
     }
 
     /// Reads the key, so that a missing one is known before anything is done. Says where it was found.

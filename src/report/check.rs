@@ -35,6 +35,8 @@ pub enum Item {
     Mail,
     /// The payment service.
     Stripe,
+    /// Whether the newsletter's contacts can be read.
+    Newsletter,
     /// Where the ledger lies, and whose it is.
     Folder,
     /// The state folder.
@@ -65,6 +67,7 @@ impl Item {
             Self::Settings => "settings",
             Self::Mail => "mail",
             Self::Stripe => "stripe",
+            Self::Newsletter => "newsletter",
             Self::Folder => "folder",
             Self::State => "state",
             Self::Lock => "lock",

@@ -35,6 +35,9 @@ pub struct RunReport {
     pub mails: Vec<MailLine>,
     /// What this run closed, without history.
     pub closed: Vec<Closed>,
+    /// The newsletter's marks that were set or taken away; absent where there were none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub marks: Vec<MarkLine>,
     /// What this run has to say to a human.
     pub notices: Vec<Notice>,
     /// Why not everything was done that is due.
@@ -113,6 +116,15 @@ impl MailLine {
     }
 }
 
+/// A purchaser mark in the newsletter.
+#[derive(Debug, Serialize)]
+pub struct MarkLine {
+    /// The purchase.
+    pub session: SessionId,
+    /// Whether it was set, and not taken away.
+    pub marked: bool,
+}
+
 /// A step that was closed.
 #[derive(Debug, Serialize)]
 pub struct Closed {
@@ -162,6 +174,7 @@ impl RunReport {
             waiting: Vec::new(),
             mails: Vec::new(),
             closed: Vec::new(),
+            marks: Vec::new(),
             notices: Vec::new(),
             stopped_early: None,
             exit: Exit::Done,
@@ -308,6 +321,10 @@ impl RunReport {
                 mail.session,
                 mail.subject
             )?;
+        }
+        for mark in &self.marks {
+            let what = if mark.marked { "marked" } else { "unmarked" };
+            writeln!(out, "{what:<9} {}  purchaser in the newsletter", mark.session)?;
         }
         if self.concluded && self.mails.is_empty() && self.stopped_early.is_none() && self.schema == RUN {
             let why = if self.notices.is_empty() { "nothing is due" } else { "no mail left" };

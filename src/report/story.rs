@@ -6,6 +6,7 @@ use crate::domain::decide::{Verdict, closes, verdict};
 use crate::domain::event::Amount;
 use crate::domain::ids::{IdempotencyKey, Step};
 use crate::domain::ledger::{Buyer, CloseReason, Kind, Mark, Purchase, StepState};
+use crate::domain::newsletter::Standing;
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 
@@ -41,6 +42,7 @@ pub fn story(buyer: &Buyer, purchase: &Purchase, go_live: Timestamp) -> Vec<Happ
             story.push(Happened { at: mark.at, what: format!("{what}{}: {therefore}", reason_of(mark)) });
         }
     }
+    story.extend(purchase.newsletter.as_ref().and_then(newsletter));
     for refund in &purchase.refunds {
         let Amount { value, currency } = &refund.amount;
         let failed = if refund.failed { " failed: the money stayed" } else { "" };
@@ -83,6 +85,25 @@ fn taken_in(purchase: &Purchase, go_live: Timestamp) -> String {
         Kind::Repurchase => "paid; a repurchase: d0 only".to_owned(),
         Kind::History => format!("paid before go-live ({go_live}): history, mailed nothing"),
     }
+}
+
+fn newsletter(standing: &Standing) -> Option<Happened> {
+    let (at, what) = match standing {
+        Standing::Open { .. } => return None,
+        Standing::Marked { at, contact, unmarked: None } => {
+            (*at, format!("newsletter: contact {contact} carries the purchaser mark"))
+        }
+        Standing::Marked { contact, unmarked: Some(at), .. } => {
+            (*at, format!("newsletter: the purchaser mark was taken away from contact {contact}"))
+        }
+        Standing::Told { at, reason, .. } => {
+            (*at, format!("newsletter: no purchaser mark ({})", reason.in_words()))
+        }
+        Standing::NotKnown { since, .. } => {
+            (*since, "newsletter: its contacts cannot be read; asked again every run".to_owned())
+        }
+    };
+    Some(Happened { at, what })
 }
 
 fn reason_of(mark: &Mark) -> String {

@@ -9,6 +9,7 @@ mod deliver;
 mod feed;
 mod intake;
 mod listing;
+mod marks;
 mod notify;
 mod pause;
 mod readback;
@@ -29,6 +30,7 @@ use crate::domain::matter::{Matter, MatterKind};
 use crate::domain::policy::Policy;
 use crate::domain::time::Timestamp;
 use crate::mail::{Language, MailSettings, NoClock, Templates, Transport};
+use crate::newsletter::Contacts;
 use crate::report::run::{Hold, Notice, RunReport};
 use crate::store::StoreError;
 
@@ -57,6 +59,8 @@ pub struct Shop<'a> {
     pub policy: Policy,
     /// Who knows what was bought; none where nobody is asked.
     pub catalogue: Option<&'a dyn Catalogue>,
+    /// The newsletter's contacts; none where the settings have no such section.
+    pub newsletter: Option<&'a Contacts>,
     /// The clock.
     pub clock: &'a Clock,
 }
@@ -185,6 +189,7 @@ pub fn run(
     }
     let braked = brake(book, shop, &mut mails, now, report)?;
     let sending = send::send(book, shop, &mails, braked, task.moment, report)?;
+    marks::mark(book, shop, now, report)?;
     notify::tell(book, shop, task.moment, &sending, report)?;
 
     // Its first run must say whose a ledger is: a copy made now is to be noticed.

@@ -251,6 +251,7 @@ fn run_by(page: &mut Sheet, service: &Script, clock: &Clock, known: Known<'_>) -
         values: Language::ALL.into_iter().map(|language| (language, values.clone())).collect(),
         policy: Policy { retention: service.retention(), ..Policy::default() },
         catalogue: None,
+        newsletter: None,
         clock,
     };
     let mut feed = source::Spools::none();

@@ -40,6 +40,8 @@ pub struct Rules {
     pub partial_refund_stops: bool,
     /// Which purchases are meant.
     pub choice: Choice,
+    /// The entry of a session's metadata that holds the newsletter's id of its buyer; none: `client_reference_id`.
+    pub subscriber_id_metadata: Option<String>,
 }
 
 impl Rules {
@@ -47,7 +49,13 @@ impl Rules {
     #[must_use]
     pub fn plain(livemode: bool) -> Self {
         let choice = Choice::default();
-        Self { livemode, cancel_scheduled_stops: true, partial_refund_stops: false, choice }
+        Self {
+            livemode,
+            cancel_scheduled_stops: true,
+            partial_refund_stops: false,
+            choice,
+            subscriber_id_metadata: None,
+        }
     }
 }
 

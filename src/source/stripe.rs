@@ -141,7 +141,7 @@ fn purchase(
         // `auto` says that the buyer's browser chose, not what it chose.
         locale: session.filled("locale")?.filter(|locale| locale != "auto"),
         billing: None,
-        subscriber_id: session.filled("client_reference_id")?,
+        subscriber_id: subscriber_id(session, rules)?,
         amount,
         refs: Refs {
             payment_intent: reference(session, "payment_intent")?,
@@ -279,14 +279,28 @@ fn reference(object: &Fields<'_>, name: &str) -> Result<Option<String>, Fault> {
     }
 }
 
+/// The newsletter's id of the buyer, from where the seller puts it.
+fn subscriber_id(session: &Fields<'_>, rules: &Rules) -> Result<Option<String>, Fault> {
+    let Some(name) = &rules.subscriber_id_metadata else { return session.filled("client_reference_id") };
+    match metadata(session)? {
+        Some(metadata) if metadata.raw(name).map(json::kind) == Some(Kind::Text) => metadata.filled(name),
+        _ => Ok(None),
+    }
+}
+
+/// The metadata of a session. An empty list is what PHP makes of an empty object.
+fn metadata<'a>(session: &Fields<'a>) -> Result<Option<Fields<'a>>, Fault> {
+    if session.raw("metadata").map(json::kind) == Some(Kind::Object) {
+        session.object("metadata")
+    } else {
+        Ok(None)
+    }
+}
+
 /// Values for templates. An entry that cannot be one is left out rather than refused: an event of Stripe's cannot be
 /// mended, and a template that needs the value holds its mail and names it (R11).
 fn vars(session: &Fields<'_>) -> Result<BTreeMap<String, String>, Fault> {
-    // An empty list is what PHP makes of an empty object.
-    if session.raw("metadata").map(json::kind) != Some(Kind::Object) {
-        return Ok(BTreeMap::new());
-    }
-    let Some(metadata) = session.object("metadata")? else { return Ok(BTreeMap::new()) };
+    let Some(metadata) = metadata(session)? else { return Ok(BTreeMap::new()) };
     let mut vars = BTreeMap::new();
     for name in metadata.names() {
         let Some(short) = name.strip_prefix(VAR).filter(|short| is_identifier(short)) else { continue };

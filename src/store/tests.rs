@@ -134,6 +134,7 @@ fn purchase(session: &str) -> Purchase {
         marked_repurchase: None,
         outcome: None,
         refunds: Vec::new(),
+        newsletter: None,
         steps: Steps::pending(),
     }
 }

@@ -3,6 +3,7 @@
 //! It keeps keys for 24 hours of its clock together with the exact bytes, refuses what the real one refuses, and counts what
 //! it delivers. [`Double::twice`] is what everything is about.
 
+mod contacts;
 mod stripe;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,6 +21,7 @@ use stepmail::domain::time::{Seconds, Timestamp};
 /// The key that the double knows. It is searched for in everything that is written and said.
 pub(crate) const KEY: &str = "re_Sentinel_1234567890abcdef";
 
+pub(crate) use contacts::contact;
 pub(crate) use stripe::{KEY as STRIPE_KEY, paid, session};
 
 /// What is done with a request instead of the plain thing.
@@ -112,6 +114,7 @@ struct State {
     last_second: VecDeque<Instant>,
     quota: Option<usize>,
     stripe: stripe::Stripe,
+    contacts: contacts::Contacts,
 }
 
 /// The service.
@@ -411,6 +414,9 @@ impl State {
         if seen.path.starts_with("/v1/") {
             return self.stripe.act();
         }
+        if seen.path.starts_with("/contacts") {
+            return self.contacts.act();
+        }
         if seen.method == "GET" {
             return self.reads.clone().unwrap_or(Act::Accept);
         }
@@ -458,6 +464,12 @@ impl State {
                 return fault(400, "validation_error", "API key is invalid");
             }
             Some(_) => {}
+        }
+        if seen.path.starts_with("/contacts") {
+            if self.send_only {
+                return fault(401, "restricted_api_key", "This API key is restricted to only send emails");
+            }
+            return self.contacts.answer(seen);
         }
         if seen.method == "GET" {
             return self.read(&seen.path);

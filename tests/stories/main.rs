@@ -16,6 +16,7 @@ mod intake;
 mod lock;
 mod mending;
 mod moving;
+mod newsletter;
 mod readme;
 mod refunds;
 mod resend;

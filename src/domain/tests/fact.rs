@@ -5,6 +5,7 @@ use crate::domain::ledger::{
     Gap, LastRun, LooseRefund, LooseStop, MarkKind, OUTBOX, PassedOver, Waiting, WaitingFor,
 };
 use crate::domain::matter::{Matter, MatterKind};
+use crate::domain::newsletter::{Reason, Standing};
 use Step::{D0, D3, D7, D14};
 
 fn later(n: i64) -> Timestamp {
@@ -99,6 +100,10 @@ fn facts() -> Vec<Fact> {
                 session: None,
                 events: vec!["evt_6".parse().unwrap()],
             }),
+        },
+        Fact::Newsletter {
+            session: sid("cs_1"),
+            standing: Standing::Told { at, reason: Reason::Several, untold: false },
         },
         Fact::PassedOver { over: PassedOver { session: sid("cs_9"), at, items: vec!["price_1".to_owned()] } },
         Fact::WaitOver { session: sid("cs_2") },

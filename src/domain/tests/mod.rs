@@ -7,6 +7,7 @@ mod adopt;
 mod decide;
 mod fact;
 mod forgotten;
+mod newsletter;
 mod properties;
 mod settle;
 
@@ -98,6 +99,7 @@ fn purchase(session: &str, paid_at: Timestamp) -> Purchase {
         marked_repurchase: None,
         outcome: None,
         refunds: Vec::new(),
+        newsletter: None,
         steps: Steps::pending(),
     }
 }

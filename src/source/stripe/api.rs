@@ -236,18 +236,14 @@ impl Stripe {
 
 /// What an answer says, without anything that may be a key: its status, its code, and the permission that is missing.
 fn why(answer: &Answer) -> String {
+    let mut why = format!("it answered {}", answer.status);
+    if let Some(code) = answer.word(&["code", "type"]) {
+        why.push(' ');
+        why.push_str(&code);
+    }
     let value: Value =
         answer.body.as_ref().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
-    let text = |name: &str| value.get("error").and_then(|error| error.get(name)).and_then(Value::as_str);
-    let is_word = |word: &&str| {
-        (1..=64).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
-    };
-    let mut why = format!("it answered {}", answer.status);
-    if let Some(code) = text("code").or(text("type")).filter(is_word) {
-        why.push(' ');
-        why.push_str(code);
-    }
-    let message = text("message").unwrap_or_default();
+    let message = value.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
     let mut words = message.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
     if let Some(permission) = words.find(|word| word.starts_with("rak_")) {
         why.push_str("; the key lacks the permission ");

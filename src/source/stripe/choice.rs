@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::json::{self, Fault, Fields, Kind};
-use super::reference;
+use super::{metadata, reference};
 
 /// The seller's choice. What is not set rules nothing out; all that is set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,11 +70,7 @@ impl Choice {
         if self.metadata.is_empty() {
             return Ok(true);
         }
-        // An empty list is what PHP makes of an empty object.
-        if session.raw("metadata").map(json::kind) != Some(Kind::Object) {
-            return Ok(false);
-        }
-        let Some(metadata) = session.object("metadata")? else { return Ok(false) };
+        let Some(metadata) = metadata(session)? else { return Ok(false) };
         for (name, wanted) in &self.metadata {
             if metadata.raw(name).map(json::kind) != Some(Kind::Text)
                 || metadata.text(name)?.as_ref() != Some(wanted)
