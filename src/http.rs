@@ -9,6 +9,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::io::Read as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
 use std::time::Duration;
 
 use reqwest::Url;
@@ -176,6 +177,8 @@ pub struct Service {
     /// Made when first needed, and kept: connections and trusted roots are costly.
     client: OnceCell<Client>,
     pace: RefCell<Pace>,
+    /// Whether a request may be made: asked before each.
+    pulse: RefCell<Option<Rc<dyn Fn() -> bool>>>,
     /// The newest `Date` it sent, and when that was on the clock's running time.
     time: Cell<Option<(Timestamp, Duration)>>,
 }
@@ -192,13 +195,27 @@ impl Service {
     pub fn new(base: BaseUrl, requests_per_second: u32, clock: Clock) -> Self {
         let limits = Limits { connect: Duration::from_secs(5), total: Duration::from_secs(30) };
         let pace = RefCell::new(Pace::new(requests_per_second, clock.running()));
-        Self { base, clock, limits, body_max: BODY_MAX, client: OnceCell::new(), pace, time: Cell::new(None) }
+        Self {
+            base,
+            clock,
+            limits,
+            body_max: BODY_MAX,
+            client: OnceCell::new(),
+            pace,
+            pulse: RefCell::default(),
+            time: Cell::new(None),
+        }
     }
 
     /// The same, whose answers may be so long.
     #[must_use]
     pub fn reading_up_to(self, body_max: u64) -> Self {
         Self { body_max, ..self }
+    }
+
+    /// From now on no request is made where `pulse` says no: the ledger that the answer is for is no longer ours.
+    pub fn while_alive(&self, pulse: Rc<dyn Fn() -> bool>) {
+        *self.pulse.borrow_mut() = Some(pulse);
     }
 
     /// Where it is.
@@ -224,6 +241,9 @@ impl Service {
     /// Makes one request, at once: connect 5 s, 30 s in all, no redirect followed, no try of its own.
     #[must_use]
     pub fn ask(&self, request: &Request<'_>) -> Reply {
+        if self.pulse.borrow().as_ref().is_some_and(|pulse| !pulse()) {
+            return Reply::NotWritten { reason: "the ledger is no longer this command's".to_owned() };
+        }
         self.pace.borrow_mut().take(self.clock.running());
         let client = match self.client() {
             Ok(client) => client,

@@ -389,3 +389,19 @@ fn tls_with_what_speaks_none_sends_nothing() {
     not_written(ask(&service(&url.replace("http://", "https://")), Some("Sentinel body")));
     assert!(!told.recv().unwrap().contains("Sentinel"));
 }
+
+#[test]
+fn c069_nothing_more_is_asked_for_a_ledger_that_is_no_longer_ours() {
+    let (service, told) = answering("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    let beats = Rc::new(Cell::new(0));
+    let alive = Rc::clone(&beats);
+    service.while_alive(Rc::new(move || {
+        alive.set(alive.get() + 1);
+        alive.get() == 1
+    }));
+    answered(ask(&service, None));
+    assert_eq!(beats.get(), 1, "no sign of life before a request");
+    told.recv().unwrap();
+    assert!(not_written(ask(&service, None)).contains("no longer this command's"));
+    assert!(told.try_recv().is_err(), "asked all the same");
+}

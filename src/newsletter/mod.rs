@@ -133,6 +133,11 @@ impl Contacts {
         self.settings.refunds_unmark
     }
 
+    /// Nothing more is asked once `pulse` says no.
+    pub fn while_alive(&self, pulse: Rc<dyn Fn() -> bool>) {
+        self.service.while_alive(pulse);
+    }
+
     /// How long to wait before the next request.
     #[must_use]
     pub fn delay(&self) -> std::time::Duration {

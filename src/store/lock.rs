@@ -274,7 +274,7 @@ impl Lock {
     }
 
     /// Marks the record free and lets go.
-    pub(super) fn release(mut self) {
+    pub(super) fn release(&mut self) {
         self.let_go();
     }
 

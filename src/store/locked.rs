@@ -5,8 +5,10 @@
 //! overwritten unread.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use super::error::{NOTHING_DONE, STOPPED_HERE, StoreError, StoreErrorKind, redact};
 use super::installation::{self, StateFolder};
@@ -42,7 +44,8 @@ pub struct Finished {
 pub struct LockedLedger {
     place: Place,
     state: StateFolder,
-    pub(super) lock: Lock,
+    /// Shared with whoever gives signs of life while nothing is recorded ([`LockedLedger::pulse`]).
+    pub(super) lock: Rc<RefCell<Lock>>,
     ledger: Ledger,
     base: Base,
     journal: Option<Writer>,
@@ -112,7 +115,7 @@ impl LockedLedger {
         let locked = Self {
             place,
             state,
-            lock,
+            lock: Rc::new(RefCell::new(lock)),
             ledger: loaded.ledger,
             base: loaded.base,
             journal,
@@ -230,7 +233,7 @@ impl LockedLedger {
         }
         self.newer = None;
         self.may_record()?;
-        self.lock.alive()?;
+        self.lock.borrow_mut().alive()?;
         // Until the snapshot is there, what is in memory is not what is on disk.
         self.broken = true;
         for fact in facts {
@@ -243,7 +246,7 @@ impl LockedLedger {
         self.owe_erasing(!erased.is_nothing());
         forgotten::keep(&self.state, &self.ledger)?;
         self.ledger.generation = newer + 1;
-        self.ledger.lock_token = self.lock.token();
+        self.ledger.lock_token = self.lock.borrow().token();
         match snapshot::replace(&self.place, &self.ledger, &self.base, self.on_disk) {
             Ok(Replaced::Done(base)) => self.base = base,
             Ok(Replaced::Edited) => {
@@ -295,7 +298,7 @@ impl LockedLedger {
             return Ok(());
         }
         self.may_record()?;
-        self.lock.alive()?;
+        self.lock.borrow_mut().alive()?;
         if self.owes_erasing() {
             // A journal must not extend a snapshot that holds somebody whom its facts take for gone.
             self.save(None)?;
@@ -324,7 +327,7 @@ impl LockedLedger {
             let named = Fact::Named { ledger_id: ledger_id.clone() };
             (Cow::Owned([&[named], facts].concat()), ledger_id)
         };
-        let token = self.lock.token();
+        let token = self.lock.borrow().token();
         let appended = if let Some(journal) = &mut self.journal {
             journal.append(token, &facts)
         } else {
@@ -351,7 +354,15 @@ impl LockedLedger {
     /// [`StoreErrorKind::LostLock`]: the request must not be made. Also where nothing could be recorded about it.
     pub fn ready_to_send(&mut self) -> Result<(), StoreError> {
         self.may_record()?;
-        self.lock.alive()
+        self.lock.borrow_mut().alive()
+    }
+
+    /// The same, for whoever asks other services meanwhile: to be called before each request, at least every five minutes.
+    /// False where the request must not be made.
+    #[must_use]
+    pub fn pulse(&self) -> Rc<dyn Fn() -> bool> {
+        let lock = Rc::downgrade(&self.lock);
+        Rc::new(move || lock.upgrade().is_some_and(|lock| lock.borrow_mut().alive().is_ok()))
     }
 
     /// Looks, before the first request, whether the disk has room for what will be recorded: twice the ledger and 1 MiB.
@@ -391,7 +402,7 @@ impl LockedLedger {
     /// command erases them.
     pub fn forget(&mut self, whom: &Whom, at: Timestamp) -> Result<Option<Forgot>, StoreError> {
         self.may_record()?;
-        self.lock.alive()?;
+        self.lock.borrow_mut().alive()?;
         forgotten::can_keep(&self.state)?;
         let Some((theirs, before)) = super::find(&self.place, &self.ledger, whom) else { return Ok(None) };
         if self.ledger.ledger_id.is_none() {
@@ -449,7 +460,7 @@ impl LockedLedger {
             self.save(run)?;
         } else {
             // One that slept while another command went on must not set the mark back.
-            self.lock.alive()?;
+            self.lock.borrow_mut().alive()?;
             if run.is_some() || self.lowered.is_some() || (self.written && !self.is_marked()) {
                 self.write_mark(run);
                 self.drop_contained()?;
@@ -459,13 +470,13 @@ impl LockedLedger {
         let mut notes = self.notes.split_off(self.said);
         notes.extend(self.unmarked.take());
         let finished = Finished { generation: self.base.generation, written: self.written, marked, notes };
-        self.lock.release();
+        self.lock.borrow_mut().release();
         Ok(finished)
     }
 
     /// Releases the lock and writes nothing more. What was recorded stays in the journal.
     pub fn abandon(self) {
-        self.lock.release();
+        self.lock.borrow_mut().release();
     }
 
     fn owes_erasing(&self) -> bool {
@@ -532,7 +543,7 @@ impl LockedLedger {
     /// `run` is the `now` of a run that ends with this.
     fn save(&mut self, run: Option<Timestamp>) -> Result<(), StoreError> {
         self.may_record()?;
-        self.lock.alive()?;
+        self.lock.borrow_mut().alive()?;
         forgotten::keep(&self.state, &self.ledger).map_err(StoreError::in_mid_command)?;
         // An editor that saves all the time must not keep this from ending.
         for _ in 0..5 {
@@ -543,7 +554,7 @@ impl LockedLedger {
                 ));
             }
             self.ledger.generation = self.base.generation + 1;
-            self.ledger.lock_token = self.lock.token();
+            self.ledger.lock_token = self.lock.borrow().token();
             let replaced = snapshot::replace(&self.place, &self.ledger, &self.base, self.on_disk);
             if !matches!(replaced, Ok(Replaced::Done(_))) {
                 self.ledger.generation = self.base.generation;

@@ -107,8 +107,9 @@ impl Shop {
 }
 
 /// Ends a command as a kill does: the advisory lock goes, nothing else is written.
-fn die(mut locked: LockedLedger) {
-    locked.lock.forget_release();
+fn die(locked: LockedLedger) {
+    locked.lock.borrow_mut().forget_release();
+    drop(locked);
 }
 
 fn at(text: &str) -> Timestamp {
@@ -597,7 +598,7 @@ fn c004_of_eight_that_start_at_once_each_records_alone() {
                 assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold the lock");
                 assert!(said <= 1, "waiting was said {said} times");
                 locked.record(&[admitted(&format!("cs_1{n}"))]).unwrap();
-                tokens.lock().unwrap().push(locked.lock.token());
+                tokens.lock().unwrap().push(locked.lock.borrow().token());
                 inside.fetch_sub(1, Ordering::SeqCst);
                 locked.finish(Some(at(NOW))).unwrap();
             });
@@ -641,7 +642,7 @@ fn c067_a_dead_runs_lock_is_taken_over_at_once_and_said() {
     shop.dies_after(&[&[planned("cs_1")]]);
     let locked = shop.lock();
     assert!(locked.notes()[0].contains("did not end as it should"), "{:?}", locked.notes());
-    assert_eq!(locked.lock.token(), 9);
+    assert_eq!(locked.lock.borrow().token(), 9);
 }
 
 #[test]
@@ -674,14 +675,14 @@ fn c068_a_lock_of_unknown_make_holds_for_thirty_minutes_and_no_longer() {
         shop.age_lock(31);
         let mut locked = shop.lock();
         assert!(locked.notes()[0].contains("silent for 31 min; it was taken over"), "{:?}", locked.notes());
-        assert_eq!(locked.lock.token(), if content == another("held", 40) { 41 } else { 8 });
+        assert_eq!(locked.lock.borrow().token(), if content == another("held", 40) { 41 } else { 8 });
         locked.ready_to_send().unwrap();
         locked.finish(None).unwrap();
         shop.lock();
     }
     let shop = Shop::new();
     shop.put("ledger.json.lock", &another("free", 40));
-    assert_eq!(shop.lock().lock.token(), 41, "a free lock was not free");
+    assert_eq!(shop.lock().lock.borrow().token(), 41, "a free lock was not free");
 }
 
 #[test]
@@ -728,11 +729,13 @@ fn waiting_is_said_once_and_ends_when_the_lock_is_free() {
     assert_eq!(said.len(), 1);
     assert!(said[0].alive && said[0].who.as_ref().unwrap().pid == std::process::id());
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(100));
-            drop(held);
+        let waiting = scope.spawn(|| {
+            let clock = Clock::new(None);
+            shop.store().lock(Duration::from_secs(20), &clock, |_| {}).map(drop)
         });
-        shop.store().lock(Duration::from_secs(20), &shop.clock, |_| {}).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        drop(held);
+        waiting.join().unwrap().unwrap();
     });
 }
 
@@ -747,7 +750,7 @@ fn c069_a_run_whose_lock_file_is_removed_sends_nothing_more() {
         let error = error.unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::LostLock, "{error}");
     }
-    assert_eq!(second.lock.token(), 9, "the token did not grow over a removed lock");
+    assert_eq!(second.lock.borrow().token(), 9, "the token did not grow over a removed lock");
     second.consolidate().unwrap();
     let before = shop.get("ledger.json");
     assert_eq!(first.finish(Some(at(NOW))).unwrap_err().kind(), StoreErrorKind::LostLock);
@@ -1291,7 +1294,7 @@ fn a_record_with_a_lower_token_is_refused() {
     let path = shop.at("ledger.json.journal");
     let mut journal = Writer::create(&path, &header, 9, &[planned("cs_1")], Over::Nothing).unwrap();
     journal.append(9, &[sent("cs_1")]).unwrap();
-    assert_eq!(shop.lock().lock.token(), 10, "the journal's token does not count");
+    assert_eq!(shop.lock().lock.borrow().token(), 10, "the journal's token does not count");
     journal.append(8, &[admitted("cs_2")]).unwrap();
     shop.refused(StoreErrorKind::Damaged, "lock token 8 follows 9");
 }
