@@ -32,7 +32,7 @@ use crate::exit::Exit;
 use crate::mail::{Language, Outbox, Resend, Templates, Transport};
 use crate::newsletter::Contacts;
 use crate::report::{Style, complain};
-use crate::run::{Catalogue, Shop};
+use crate::run::Shop;
 use crate::source::spool::Manner;
 use crate::source::{Reading, Spools, Stripe};
 use crate::store::{LockedLedger, Mark, Store, StoreError, View};
@@ -156,11 +156,10 @@ impl Place {
             mail: &settings.mail,
             values: Language::ALL.into_iter().map(|language| (language, settings.values(language))).collect(),
             policy: self.policy.clone(),
-            catalogue: self
-                .stripe
-                .as_ref()
-                .filter(|stripe| asks(stripe, clock))
-                .map(|stripe| stripe as &dyn Catalogue),
+            catalogue: Some(Box::new(poll::Counter {
+                stripe: self.stripe.as_ref().filter(|stripe| asks(stripe, clock)),
+                wanted: &settings.rules.choice.items,
+            })),
             // As with the payment service: a pretended time would be written beside real marks.
             newsletter: self
                 .newsletter
@@ -213,6 +212,16 @@ impl Place {
     /// [`RealTime`].
     fn allows(&self, clock: &Clock) -> Result<(), RealTime> {
         if clock.is_fixed() && !self.transport().stays_here() { Err(RealTime) } else { Ok(()) }
+    }
+
+    /// While this ledger is ours, other services may be asked.
+    fn keep_alive(&self, book: &LockedLedger) {
+        if let Some(stripe) = &self.stripe {
+            stripe.while_alive(book.pulse());
+        }
+        if let Some(contacts) = &self.newsletter {
+            contacts.while_alive(book.pulse());
+        }
     }
 
     /// Folders of events; none of them may be one in which stepmail keeps its own files.

@@ -1,31 +1,44 @@
 //! What a run asks the payment service, and how the answers meet the ledger.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::clock::Clock;
 use crate::domain::admit::Bought;
-use crate::domain::event::{Incoming, StopTarget};
+use crate::domain::event::{Incoming, StopSignal, StopTarget};
 use crate::domain::guard::ServiceClock;
 use crate::domain::ids::{SessionId, Step};
-use crate::domain::ledger::{Ledger, Purchase, Refs};
+use crate::domain::ledger::{Ledger, Purchase, Refs, WaitingFor};
 use crate::domain::policy::window;
 use crate::domain::time::Timestamp;
-use crate::run::{Asked, Book, Catalogue, Task, Unread};
-use crate::source::stripe::{Asking, By, Origin, missed};
+use crate::run::{Asked, Book, Catalogue, Task, Unread as Unasked};
+use crate::source::stripe::{Asking, By, Origin, Polled, missed};
 use crate::source::{PollError, Reading, Stripe};
 
 use super::Place;
 
-impl Catalogue for Stripe {
-    fn bought(&self, session: &SessionId) -> Result<Option<Bought>, Unread> {
-        match self.items(session) {
+/// What the seller says is meant, and who can be asked what was bought.
+pub(super) struct Counter<'a> {
+    pub(super) stripe: Option<&'a Stripe>,
+    pub(super) wanted: &'a [String],
+}
+
+impl Catalogue for Counter<'_> {
+    fn bought(&self, session: &SessionId) -> Result<Option<Bought>, Unasked> {
+        if self.wanted.is_empty() {
+            // The choice was dropped while this one waited: everything is meant now.
+            return Ok(Some(Bought { session: session.clone(), items: Vec::new(), is_meant: true }));
+        }
+        let Some(stripe) = self.stripe else {
+            return Err(Unasked::Later("nobody can be asked what was bought".to_owned()));
+        };
+        match stripe.items(session) {
             Ok(Some(items)) => {
-                let is_meant = items.iter().any(|item| self.wants(item));
+                let is_meant = items.iter().any(|item| self.wanted.contains(item));
                 Ok(Some(Bought { session: session.clone(), items, is_meant }))
             }
-            Ok(None) => Ok(None),
-            Err(error @ PollError::Refused(_)) => Err(Unread::Refused(error.to_string())),
-            Err(error) => Err(Unread::Later(error.to_string())),
+            Ok(None) | Err(PollError::Absent | PollError::Odd(_)) => Ok(None),
+            Err(error @ PollError::Refused(_)) => Err(Unasked::Refused(error.to_string())),
+            Err(error @ PollError::Failed(_)) => Err(Unasked::Later(error.to_string())),
         }
     }
 }
@@ -56,23 +69,23 @@ pub(super) fn poll(
             ledger.buyers.purchase(session).is_some() || ledger.forgotten.knows_session(session)
         },
     };
-    let polled = stripe.poll(&asking).and_then(|mut reading| {
-        find_purchases(stripe, ledger, &mut reading)?;
-        Ok(reading)
+    let polled = stripe.poll(&asking).and_then(|mut polled| {
+        find_purchases(stripe, ledger, &mut polled.reading)?;
+        Ok(polled)
     });
     if let (Some(said), false) = (stripe.time(), clock.is_fixed()) {
         task.known.service = Some(ServiceClock { said, ours: clock.later(task.moment) });
     }
-    let failed = match polled {
-        Ok(reading) => {
+    let (failed, until) = match polled {
+        Ok(Polled { reading, until }) => {
             super::say_what_was_dropped(&reading, place.settings.rules.livemode);
             task.batch.extend(reading.incoming);
-            None
+            (None, until)
         }
-        Err(error @ PollError::Refused(_)) => Some(Unread::Refused(error.to_string())),
-        Err(error) => Some(Unread::Later(error.to_string())),
+        Err(error @ PollError::Refused(_)) => (Some(Unasked::Refused(error.to_string())), None),
+        Err(error) => (Some(Unasked::Later(error.to_string())), None),
     };
-    task.readings.push(Asked { source: Stripe::NAME, failed, missed: missed(last, now) });
+    task.readings.push(Asked { source: Stripe::NAME, failed, until, missed: missed(last, now) });
 }
 
 /// The sessions of which an event that is gone may have told something that matters: those that wait, and those with mails to
@@ -88,17 +101,20 @@ fn open(ledger: &Ledger, now: Timestamp) -> Vec<SessionId> {
     waiting.chain(with_mails.map(|purchase| purchase.session.clone())).collect()
 }
 
-/// The ids by which a stop can find its purchase: those on record, and those of the checkouts of this batch.
+/// The ids by which a stop can find its purchase: those on record, and those of the checkouts of this batch. What may be
+/// something else that the shop sells is not among them.
 struct KnownIds(HashSet<String>);
 
 impl KnownIds {
     fn of(ledger: &Ledger, reading: &Reading) -> Self {
         let purchases = ledger.buyers.all().iter().flat_map(|buyer| &buyer.purchases);
-        let waiting = ledger.waiting.iter().map(|waiting| &waiting.checkout);
-        let batch = reading.incoming.iter().filter_map(Incoming::checkout);
-        let all = purchases
-            .map(|purchase| &purchase.refs)
-            .chain(waiting.chain(batch).map(|checkout| &checkout.refs));
+        let waiting = ledger.waiting.iter().filter(|waiting| waiting.why != WaitingFor::Items);
+        let batch = reading.incoming.iter().filter_map(|incoming| match incoming {
+            Incoming::Checkout(checkout) => Some(&checkout.refs),
+            _ => None,
+        });
+        let waiting = waiting.map(|waiting| &waiting.checkout.refs);
+        let all = purchases.map(|purchase| &purchase.refs).chain(waiting).chain(batch);
         Self(
             all.flat_map(|refs| [&refs.payment_intent, &refs.invoice, &refs.subscription])
                 .flatten()
@@ -114,36 +130,70 @@ impl KnownIds {
 }
 
 /// Asks whose they are, of those stops that name no purchase on record: a subscription's first payment, one from before
-/// go-live, or something else that the shop sells.
+/// go-live, or something else that the shop sells. So it does for those that files and webhooks brought, of which nobody
+/// has asked.
 ///
 /// # Errors
 /// [`PollError::Failed`]: the reading is to be made again.
 fn find_purchases(stripe: &Stripe, ledger: &Ledger, reading: &mut Reading) -> Result<(), PollError> {
     let known = KnownIds::of(ledger, reading);
-    for incoming in &mut reading.incoming {
+    let loose =
+        ledger.loose_stops.iter().filter(|stop| !stop.asked && stop.is_in_force() && stop.session.is_none());
+    let again = loose.filter_map(|stop| {
+        let (reason, event) = (stop.reason.clone().unwrap_or_default(), stop.event.clone()?);
+        let target = StopTarget::Refs(stop.refs.clone());
+        // It was told when it came.
+        Some(Incoming::Stop(StopSignal { event, at: stop.at, reason, target, quiet: true, asked: false }))
+    });
+    let again: Vec<Incoming> = again.collect();
+    let from = reading.incoming.len();
+    reading.incoming.extend(again);
+    let mut answers: HashMap<Refs, Option<(Refs, Option<Origin>)>> = HashMap::new();
+    for (n, incoming) in reading.incoming.iter_mut().enumerate() {
         let Some(signal) = incoming.signal_mut() else { continue };
         let StopTarget::Refs(refs) = &mut signal.target else { continue };
-        if known.have(refs) || ledger.knows_event(&signal.event) {
+        if known.have(refs) || refs.is_only_a_customer() || n < from && ledger.knows_event(&signal.event) {
             continue;
         }
-        match origin(stripe, &known, refs) {
+        if !answers.contains_key(refs) {
+            answers.insert(refs.clone(), place_of(stripe, &known, refs)?);
+        }
+        let answer = answers.get(refs).cloned().flatten();
+        let Some((found, origin)) = answer else { continue };
+        signal.asked = true;
+        *refs = found;
+        let Some(origin) = origin else { continue };
+        let on_record = ledger.buyers.purchase(&origin.session).is_some()
+            || ledger.waiting.iter().any(|waiting| waiting.checkout.session == origin.session);
+        if origin.is_ours || on_record {
+            // One from before go-live will not come any more, unless its money came late.
+            signal.quiet |= origin.created < ledger.go_live && !on_record;
+            signal.target = StopTarget::Session(origin.session);
+        } else if n < from {
             // It never becomes a purchase here.
-            Ok(Some(origin)) if !origin.is_ours => *incoming = Incoming::Ignored,
-            Ok(Some(origin)) => {
-                // One from before go-live will not come either, unless its money came late.
-                signal.quiet =
-                    origin.created < ledger.go_live && ledger.buyers.purchase(&origin.session).is_none();
-                signal.target = StopTarget::Session(origin.session);
-            }
-            Ok(None) => {}
-            // `check` says so; the stop is told as one that finds no purchase.
-            Err(error @ PollError::Refused(_)) => {
-                tracing::warn!(%error, "a refund may not find its purchase");
-            }
-            Err(error) => return Err(error),
+            *incoming = Incoming::Ignored;
         }
     }
     Ok(())
+}
+
+/// What the service says of a stop's ids; none where it may not tell.
+fn place_of(
+    stripe: &Stripe,
+    known: &KnownIds,
+    refs: &Refs,
+) -> Result<Option<(Refs, Option<Origin>)>, PollError> {
+    let mut found = refs.clone();
+    match origin(stripe, known, &mut found) {
+        Ok(origin) => Ok(Some((found, origin))),
+        Err(PollError::Absent | PollError::Odd(_)) => Ok(Some((refs.clone(), None))),
+        // `check` says so; the stop is told as one that finds no purchase, and asked of again.
+        Err(error @ PollError::Refused(_)) => {
+            tracing::warn!(%error, "a refund may not find its purchase");
+            Ok(None)
+        }
+        Err(error @ PollError::Failed(_)) => Err(error),
+    }
 }
 
 /// The session that a stop is of, as far as that can be told; what is learned of its ids is added.

@@ -106,6 +106,7 @@ fn attempt(
                 report.not_taken.push(super::PIPE_LOST.to_owned());
             }
         })?;
+        place.keep_alive(&book);
         let seen = Seen::of(&book);
         let known = seen.known(place.transport(), clock, accepted);
         let mut task = Task {

@@ -491,9 +491,13 @@ impl Clerk {
             let session = checkout.session.clone();
             self.tell(MatterKind::Conflict, session.as_str(), Some(&session), text);
         } else {
+            // Refunds can be added up from now on.
+            let tells_the_amount = purchase.amount.is_none() && checkout.amount.is_some();
             self.intake.counts.duplicates += 1;
             self.found(Fact::Filled { checkout: Box::new(checkout.clone()) });
-            self.settle_refunds(&checkout.session, &checkout.event);
+            if tells_the_amount {
+                self.settle_refunds(&checkout.session, &checkout.event);
+            }
         }
         true
     }

@@ -155,6 +155,8 @@ pub struct StopSignal {
     pub reason: String,
     /// Whom it concerns.
     pub target: StopTarget,
+    /// Whether the payment service was asked whose it is.
+    pub asked: bool,
     /// Whether nobody is to be told where its purchase is not known: it is one of those that never come here.
     pub quiet: bool,
 }

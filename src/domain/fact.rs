@@ -675,6 +675,7 @@ fn keep_mark(ledger: &mut Ledger, session: &SessionId, kind: MarkKind, mark: &Ma
                 event: event.cloned(),
                 session: Some(session.clone()),
                 refs: Refs::default(),
+                asked: false,
                 lifted: None,
             });
         }

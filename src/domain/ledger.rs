@@ -230,7 +230,7 @@ pub enum Kind {
 }
 
 /// The payment service's other names for a purchase, by which a refund or cancellation finds it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Refs {
     /// `pi_…`
@@ -316,6 +316,12 @@ pub struct PassedOver {
 }
 
 impl Refs {
+    /// Whether none of its ids names a purchase rather than a person.
+    #[must_use]
+    pub fn is_only_a_customer(&self) -> bool {
+        self.payment_intent.is_none() && self.invoice.is_none() && self.subscription.is_none()
+    }
+
     /// The id that names one purchase most surely.
     #[must_use]
     pub fn strongest(&self) -> Option<&str> {
@@ -652,10 +658,10 @@ pub enum WaitingFor {
 }
 
 impl Waiting {
-    /// Whether what it waits for can stay away for good.
+    /// Whether what it waits for can stay away for good. What is paid never ends.
     #[must_use]
     pub fn can_end(&self) -> bool {
-        matches!(self.why, WaitingFor::Payment | WaitingFor::Items)
+        self.why == WaitingFor::Payment
     }
 }
 
@@ -677,6 +683,9 @@ pub struct LooseStop {
     /// the ids it names.
     #[serde(default, skip_serializing_if = "Refs::is_empty")]
     pub refs: Refs,
+    /// Whether the payment service was asked whose it is. A stop that came by a file or a webhook was not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
     /// R7: lifted by hand then. It stops nothing any more and is kept for its event, which may come again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifted: Option<Timestamp>,

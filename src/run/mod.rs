@@ -58,7 +58,7 @@ pub struct Shop<'a> {
     /// The numbers of the rules, with the transport's retention.
     pub policy: Policy,
     /// Who knows what was bought; none where nobody is asked.
-    pub catalogue: Option<&'a dyn Catalogue>,
+    pub catalogue: Option<Box<dyn Catalogue + 'a>>,
     /// The newsletter's contacts; none where the settings have no such section.
     pub newsletter: Option<&'a Contacts>,
     /// The clock.
@@ -95,6 +95,8 @@ pub struct Asked {
     pub source: &'static str,
     /// Why it could not be read; none where it was.
     pub failed: Option<Unread>,
+    /// Until when it was read; none: until now.
+    pub until: Option<Timestamp>,
     /// What lies between the last good reading and this, where the source no longer knows all of it.
     pub missed: Option<(Timestamp, Timestamp)>,
 }

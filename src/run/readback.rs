@@ -85,7 +85,7 @@ pub(super) fn note(
 ) -> Result<Option<String>, StoreError> {
     let source = asked.source;
     let Some(failed) = &asked.failed else {
-        if let Some((since, until)) = asked.missed {
+        if let Some((since, until)) = asked.missed.filter(|_| asked.until.is_none()) {
             let text = format!(
                 "{source} was not read from {since} to {until}, and its events tell of the last 30 days only; the checkout \
                  sessions of that time were read instead, and whose money went back or whose subscription ended gets no \
@@ -93,8 +93,14 @@ pub(super) fn note(
             );
             super::raise(book, Matter::new(MatterKind::Missed, &since.to_string(), now, None, text), report)?;
         }
-        book.note_reading(source, Some(now));
+        book.note_reading(source, Some(asked.until.unwrap_or(now)));
         super::over(book, MatterKind::Source, source)?;
+        if let Some(until) = asked.until {
+            return Ok(Some(format!(
+                "{source} was read until {until} so far, since there is much to read; the next run reads on, and until it has \
+                 come to now only d0 leaves"
+            )));
+        }
         silence(book, source, now, report)?;
         return Ok(None);
     };
@@ -131,9 +137,10 @@ fn silence(
 
 /// DESIGN 4: a buyer may have asked for their money back in the time that nobody has read of.
 fn stale(book: &dyn Book, source: &str, why: &str, now: Timestamp) -> Option<String> {
-    book.last_reading(source).filter(|last| now - *last > STALE).map(|last| {
-        format!(
-            "what {source} says was last read at {last} ({why}); until it can be read again only d0 leaves"
-        )
-    })
+    let last = match book.last_reading(source) {
+        Some(last) if now - last <= STALE => return None,
+        Some(last) => format!("was last read at {last}"),
+        None => "was never read".to_owned(),
+    };
+    Some(format!("what {source} says {last} ({why}); until it can be read again only d0 leaves"))
 }

@@ -14,6 +14,8 @@ use super::{Book, Shop, Unread, intake};
 
 /// Asking ends after this; the next run asks for the rest.
 const ASKING_MAX: Duration = Duration::from_secs(5 * 60);
+/// What was told is recorded after so many: a run that dies has not asked in vain.
+const RECORDED_AFTER: usize = 50;
 /// The matter of a service that refuses to tell.
 const REFUSED: &str = "stripe_items";
 
@@ -42,7 +44,7 @@ pub(super) fn sort(
     if sessions.is_empty() {
         return super::over(book, MatterKind::Source, REFUSED);
     }
-    let Some(catalogue) = shop.catalogue else {
+    let Some(catalogue) = &shop.catalogue else {
         report.stop_early("some sessions wait to be told what was bought in them, and nobody can be asked");
         return Ok(());
     };
@@ -56,11 +58,17 @@ pub(super) fn sort(
             break;
         }
         match catalogue.bought(&session) {
-            Ok(Some(bought)) => told.push(bought),
+            Ok(Some(bought)) => {
+                told.push(bought);
+                if told.len() == RECORDED_AFTER {
+                    record(book, std::mem::take(&mut told), now, report)?;
+                    super::over(book, MatterKind::Source, REFUSED)?;
+                }
+            }
             Ok(None) => {
                 let text = format!(
-                    "session {session} is paid, and the payment service knows no such session, so that nobody can tell what it \
-                     was for; it gets no mails; if it is a purchase of what the mails are about, hand in an event of your own for it"
+                    "session {session} is paid, and the payment service does not tell what was bought in it; it gets no mails; if \
+                     it is a purchase of what the mails are about, hand in an event of your own for it"
                 );
                 let subject = session.to_string();
                 let matter = Matter::new(MatterKind::ItemsUnknown, &subject, now, Some(session), text);
@@ -76,12 +84,23 @@ pub(super) fn sort(
                      check` tells whether it is"
                 );
                 super::raise(book, Matter::new(MatterKind::Source, REFUSED, now, None, text), report)?;
-                let intake = sorted(book.ledger(), told, now);
-                return intake::absorb(book, &intake, report);
+                return record(book, told, now, report);
             }
         }
     }
-    super::over(book, MatterKind::Source, REFUSED)?;
+    if !told.is_empty() {
+        super::over(book, MatterKind::Source, REFUSED)?;
+    }
+    record(book, told, now, report)
+}
+
+/// Writes down what was told.
+fn record(
+    book: &mut dyn Book,
+    told: Vec<Bought>,
+    now: Timestamp,
+    report: &mut RunReport,
+) -> Result<(), StoreError> {
     report.ingested.waiting = report.ingested.waiting.saturating_sub(told.len());
     let intake = sorted(book.ledger(), told, now);
     intake::absorb(book, &intake, report)

@@ -62,6 +62,7 @@ fn stop(event: &Fields<'_>) -> Result<Incoming, Fault> {
         at: time(event, "at")?,
         reason: event.filled("reason")?.unwrap_or_else(|| "asked".to_owned()),
         target,
+        asked: false,
         quiet: false,
     }))
 }

@@ -26,7 +26,7 @@ use choice::Chosen;
 pub use api::{PollError, Stripe, StripeSettings};
 pub use ask::{By, Origin};
 pub use choice::Choice;
-pub use poll::{Asking, missed};
+pub use poll::{Asking, Polled, missed};
 
 /// Metadata whose name begins so becomes a value for templates, less this beginning.
 const VAR: &str = "stepmail_";
@@ -85,6 +85,7 @@ impl<'a> Event<'_, 'a> {
             at: self.at()?,
             reason: reason.to_owned(),
             target: StopTarget::Refs(refs),
+            asked: false,
             quiet: false,
         })
     }

@@ -259,3 +259,88 @@ fn a_choice_that_can_fit_nothing_is_refused_and_named() {
     shop.sets("prices = [\"price_1\"]");
     shop.run(FIRST).exits(78).says("need a key");
 }
+
+/// The seller's own word counts for more than the choice: what is on record is stopped with its money.
+#[test]
+fn a_refund_stops_a_purchase_that_the_seller_handed_in_though_the_choice_leaves_it_out() {
+    let (double, shop) = shop("products = [\"prod_1\"]");
+    double.happens(paid("cs_9", "hanako@example.com", PAID)).bought("cs_9", &[("price_9", "prod_9")]);
+    double.has_session(session("cs_9", "hanako@example.com", PAID));
+    shop.run(FIRST).exits(0);
+    let own = json!({ "id": "mine_1", "type": "checkout.completed", "session": "cs_9", "email": "hanako@example.com", "paid_at": PAID });
+    shop.event(&own.to_string());
+    assert_eq!(shop.run(SECOND).exits(0).mails(), ["pp:cs_9:d0 sent"]);
+    double.happens(event("evt_r", "charge.refunded", SECOND, &refund("pi_cs_9")));
+    assert!(shop.run(THIRD).exits(0).notices().is_empty());
+    assert_eq!(shop.step("cs_9", "d3"), "stopped");
+}
+
+#[test]
+fn buyers_who_wait_to_be_sorted_are_not_lost_when_the_seller_drops_the_choice() {
+    let (double, shop) = shop("products = [\"prod_1\"]");
+    double.happens(paid("cs_1", "hanako@example.com", PAID)).bought("cs_1", &[("price_9", "prod_9")]);
+    double.forbid("/v1/checkout/sessions/cs_1/line_items");
+    for now in [FIRST, "2026-10-02T00:00:00Z"] {
+        assert!(shop.run(now).mails().is_empty());
+    }
+    let settings = shop.read("stepmail.toml").replace("products = [\"prod_1\"]\n", "");
+    shop.write("stepmail.toml", settings);
+    assert_eq!(shop.run("2026-10-02T01:00:00Z").exits(0).mails(), ["pp:cs_1:d0 sent"]);
+}
+
+/// One session that the service stumbles over every time.
+#[test]
+fn a_session_that_can_never_be_sorted_is_told_once_and_holds_up_nobody() {
+    let (double, shop) = shop("products = [\"prod_1\"]");
+    double.happens(paid("cs_1", "hanako@example.com", PAID));
+    double.happens(paid("cs_2", "taro@example.com", FIRST)).bought("cs_2", &[("price_1", "prod_1")]);
+    let no = Act::Raw(
+        400,
+        "application/json",
+        br#"{"error":{"type":"invalid_request_error","code":"odd"}}"#.into(),
+    );
+    double.stripe_next(Act::Accept).stripe_next(Act::Accept).stripe_next(no);
+    let ran = shop.run(SECOND).exits(1);
+    assert_eq!(
+        (ran.mails(), ran.notices()),
+        (vec!["pp:cs_2:d0 sent".to_owned()], vec!["items_unknown".to_owned()])
+    );
+    assert!(shop.run(THIRD).exits(0).notices().is_empty(), "told again");
+    // Paid is paid: it waits for longer than a payment would.
+    shop.run("2026-11-01T00:00:00Z");
+    shop.run("2026-12-10T00:00:00Z");
+    assert_eq!(shop.ledger()["waiting"][0]["checkout"]["session"], "cs_1");
+}
+
+#[test]
+fn a_refund_of_a_checkout_that_waits_is_not_told_as_one_of_nobody() {
+    let (double, shop) = shop("products = [\"prod_1\"]");
+    double.happens(paid("cs_1", "hanako@example.com", PAID)).bought("cs_1", &[("price_1", "prod_1")]);
+    double.has_session(session("cs_1", "hanako@example.com", PAID));
+    double.happens(event("evt_r", "charge.refunded", PAID, &refund("pi_cs_1")));
+    double.forbid("/v1/checkout/sessions/cs_1/line_items");
+    assert_eq!(shop.run(FIRST).notices(), ["source"]);
+    double.allow();
+    assert!(shop.run(SECOND).exits(0).notices().is_empty());
+    assert_eq!(shop.steps("cs_1"), ["stopped"; 4]);
+    assert!(shop.outbox().is_empty());
+}
+
+/// One odd answer about one refund: the others, and all purchases, are read all the same.
+#[test]
+fn a_refund_that_the_service_cannot_place_does_not_stop_the_reading() {
+    let (double, shop) = shop("");
+    double.happens(paid("cs_1", "hanako@example.com", FIRST));
+    double.happens(event("evt_r", "charge.refunded", FIRST, &refund("pi_odd")));
+    for act in [
+        Act::Raw(400, "application/json", br#"{"error":{"code":"resource_missing"}}"#.into()),
+        Act::Raw(200, "application/json", br#"{"data":[{"id":"cs 1"}],"has_more":false}"#.into()),
+    ] {
+        let (events, sessions) = (Act::Accept, Act::Accept);
+        double.stripe_next(sessions).stripe_next(events).stripe_next(act);
+        let ran = shop.run(SECOND);
+        assert!(ran.code == 1 || ran.code == 0, "{}", ran.stdout);
+        assert_eq!(shop.step("cs_1", "d0"), "sent");
+        assert!(shop.ledger()["loose_stops"][0]["asked"].as_bool().unwrap());
+    }
+}

@@ -238,3 +238,34 @@ fn a_backfill_without_a_payment_service_is_refused() {
     let shop = Shop::new();
     shop.run_with(BACK, &["--backfill", BEFORE]).exits(78).says("--backfill");
 }
+
+/// Twice away: in the first time off the voucher was not paid yet, in the second it was.
+#[test]
+fn a_buyer_who_paid_late_is_found_by_a_second_look_at_the_same_session() {
+    let (double, shop) = shop();
+    shop.run(BEFORE).exits(0);
+    double.has_session(with(session("cs_late", "late@example.com", AWAY), "payment_status", json!("unpaid")));
+    shop.run(BACK).exits(1);
+    assert_eq!(shop.ledger()["waiting"][0]["checkout"]["session"], "cs_late");
+    double.change_session("cs_late", |session| session["payment_status"] = "paid".into());
+    double.has(payment("cs_late", &with(whole(), "created", json!(unix("2026-10-20T00:00:00Z")))));
+    let ran = shop.run("2026-11-14T00:00:00Z");
+    assert_eq!(ran.mails(), ["pp:cs_late:d0 sent"], "{}", ran.stdout);
+    assert_eq!(purchase(&shop, "cs_late")["paid_at"], "2026-10-20T00:00:00Z");
+}
+
+#[test]
+fn a_long_time_is_read_in_pieces_the_oldest_first() {
+    let (double, shop) = shop();
+    double.has_session(session("cs_paid", "paid@example.com", AWAY)).has(payment("cs_paid", &whole()));
+    let ran = shop.run_with(BACK, &["--backfill", "2026-06-10T00:00:00Z"]).exits(0);
+    assert_eq!(ran.mails(), ["pp:cs_paid:d0 sent"]);
+    let lists: Vec<String> = double
+        .polls()
+        .into_iter()
+        .map(|seen| seen.path)
+        .filter(|path| path.contains("created[lte]") && path.contains("sessions"))
+        .collect();
+    assert_eq!(lists.len(), 4, "{lists:?}");
+    assert!(lists.iter().all(|path| path.contains("status=complete")));
+}

@@ -156,3 +156,57 @@ fn a_refund_by_files_is_the_same_as_one_by_the_api() {
     assert_eq!(shop.steps("cs_1"), ["stopped"; 4]);
     assert!(shop.outbox().is_empty());
 }
+
+/// A dispute names the payment alone, and the session of a subscription does not.
+#[test]
+fn a_dispute_that_came_by_a_file_finds_its_subscription_when_the_service_is_asked() {
+    let (double, shop) = shop();
+    let mut subscribed = bought();
+    let of = &mut subscribed["data"]["object"];
+    (of["mode"], of["payment_intent"], of["subscription"], of["invoice"]) =
+        ("subscription".into(), Value::Null, "sub_1".into(), "in_1".into());
+    double.happens(subscribed);
+    double.invoice(json!({ "id": "in_1", "object": "invoice", "billing_reason": "subscription_create", "subscription": "sub_1" }), "pi_sub");
+    shop.run(HOURS[0]).exits(0);
+    let dispute = json!({ "id": "dp_1", "object": "dispute", "payment_intent": "pi_sub" });
+    let told = event("evt_1", "charge.dispute.created", HOURS[0], &dispute);
+    shop.event(&told.to_string());
+    double.happens(told);
+    shop.run(HOURS[1]);
+    shop.run(HOURS[2]);
+    assert_eq!(shop.step("cs_1", "d3"), "stopped", "mailed on, though the payment is disputed");
+    assert!(shop.ledger()["loose_stops"].as_array().unwrap().is_empty());
+    // What belongs to nothing here is asked of once.
+    let other = json!({ "id": "dp_2", "object": "dispute", "payment_intent": "pi_other" });
+    shop.event(&event("evt_2", "charge.dispute.created", HOURS[2], &other).to_string());
+    shop.run(HOURS[3]);
+    shop.run(HOURS[4]);
+    let asked = double.polls().len();
+    shop.run("2026-10-01T06:00:00Z");
+    assert_eq!(double.polls().len(), asked + 1, "asked again each hour");
+}
+
+#[test]
+fn what_a_person_has_lifted_is_not_stopped_again_by_the_same_refund() {
+    let (double, shop) = shop();
+    double.happens(bought());
+    shop.run(HOURS[0]).exits(0);
+    double.happens(refund("evt_1", "refund.created", "re_1", 3000, "pending", HOURS[0]));
+    shop.run(HOURS[1]).exits(0);
+    shop.stepmail(&["resume", "cs_1", "--now", HOURS[2]]).exits(0);
+    double.happens(refund("evt_2", "refund.updated", "re_1", 3000, "succeeded", HOURS[2]));
+    shop.run(HOURS[3]).exits(0);
+    assert_eq!(shop.step("cs_1", "d3"), "pending");
+}
+
+#[test]
+fn a_refund_that_failed_before_anybody_heard_of_it_stops_nothing_and_says_so() {
+    let (double, shop) = shop();
+    double.happens(bought());
+    shop.run(HOURS[0]).exits(0);
+    double.happens(refund("evt_1", "refund.created", "re_1", 3000, "pending", HOURS[0]));
+    double.happens(refund("evt_2", "refund.failed", "re_1", 3000, "failed", HOURS[0]));
+    let ran = shop.run(HOURS[1]).exits(1).says("its mails go on");
+    assert_eq!(ran.notices(), ["refund_failed"]);
+    assert_eq!(shop.step("cs_1", "d3"), "pending");
+}

@@ -244,6 +244,10 @@ fn by_both_doors(bodies: Vec<Value>) -> (Value, Vec<String>) {
             ledger[key] = Value::Null;
         }
         // The place of an event that cannot be read is named, and is another for each door.
+        for stop in ledger["loose_stops"].as_array_mut().unwrap() {
+            // Whose they are was asked by one door.
+            stop.as_object_mut().unwrap().remove("asked");
+        }
         ledger["matters"].as_array_mut().unwrap().retain(|matter| matter["kind"] != "silence");
         for matter in ledger["matters"].as_array_mut().unwrap() {
             let text = matter["text"].as_str().unwrap();
@@ -650,4 +654,16 @@ fn a_refund_in_the_shape_of_before_2025_stops_the_mails_too() {
     double.happens(event("evt_2", "charge.refunded", FIRST, &charge));
     assert!(run(&shop, SECOND).exits(0).notices().is_empty());
     assert_eq!(shop.step("cs_1", "d3"), "stopped");
+}
+
+/// Nobody has ever read what went back, so that nobody knows whom not to write to.
+#[test]
+fn a_payment_service_that_was_never_read_lets_only_d0_leave() {
+    let (double, shop) = shop();
+    double.stripe_always(Some(error(403, "more_permissions_required", "no")));
+    shop.buys("cs_1", "hanako@example.com", PAID);
+    assert_eq!(run(&shop, FIRST).exits(1).mails(), ["pp:cs_1:d0 sent"]);
+    assert!(run(&shop, "2026-10-04T01:00:00Z").exits(75).says("was never read").mails().is_empty());
+    double.stripe_always(None);
+    assert_eq!(run(&shop, "2026-10-04T02:00:00Z").mails(), ["pp:cs_1:d3 sent"]);
 }

@@ -33,11 +33,16 @@ impl Clerk {
             match self.purchase_of(&signal) {
                 Some(session) => {
                     let (id, event) = (refund.id.clone(), signal.event.clone());
-                    self.note(&session, refund, vec![signal.event]);
+                    let is_news = self.note(&session, refund, vec![signal.event]);
                     if failed {
                         self.tell_of_failure(&session, &id);
                     }
-                    of_purchases.push((session, event));
+                    // What a person has lifted is not set again by the same money.
+                    if is_news {
+                        of_purchases.push((session, event));
+                    } else {
+                        self.intake.counts.ignored += 1;
+                    }
                 }
                 None => self.keep(signal, refund),
             }
@@ -60,9 +65,15 @@ impl Clerk {
         session.filter(|session| self.ledger.buyers.purchase(session).is_some())
     }
 
-    fn note(&mut self, session: &SessionId, refund: Refunded, events: Vec<EventId>) {
-        let session = session.clone();
-        self.found(Fact::Refunded { session, refund: Box::new(refund), events });
+    /// Notes a refund of a purchase. Says whether that changes what counts.
+    fn note(&mut self, session: &SessionId, refund: Refunded, events: Vec<EventId>) -> bool {
+        let before = self.refunds_of(session);
+        self.found(Fact::Refunded { session: session.clone(), refund: Box::new(refund), events });
+        self.refunds_of(session) != before
+    }
+
+    fn refunds_of(&self, session: &SessionId) -> Vec<Refunded> {
+        self.ledger.buyers.purchase(session).map_or_else(Vec::new, |(_, purchase)| purchase.refunds.clone())
     }
 
     /// Keeps a refund until its purchase comes. Nobody is told: it may be of a purchase that never comes here, and if all of
@@ -167,10 +178,15 @@ impl Clerk {
 
     /// R7: stopped is final. Whether the mails go on is for a person to say.
     fn tell_of_failure(&mut self, session: &SessionId, refund: &str) {
-        let text = format!(
-            "refund {refund} of session {session} failed, and the money stays with you; what it stopped stays stopped; if the \
-             buyer keeps the product and wants the mails: stepmail resume SESSION"
-        );
+        let is_stopped =
+            self.ledger.buyers.purchase(session).is_some_and(|(_, purchase)| purchase.stopped.is_some());
+        let therefore = if is_stopped {
+            "its mails stay stopped; if the buyer keeps the product and wants them: stepmail resume SESSION"
+        } else {
+            "its mails go on"
+        };
+        let text =
+            format!("refund {refund} of session {session} failed, and the money stays with you; {therefore}");
         self.tell(MatterKind::RefundFailed, refund, Some(session), text);
     }
 }

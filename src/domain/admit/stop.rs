@@ -55,6 +55,9 @@ impl Clerk {
     }
 
     pub(super) fn stop(&mut self, stop: StopSignal) {
+        if stop.asked {
+            self.ask_no_more(&stop.event);
+        }
         if self.known.contains_key(&stop.event) || self.of_the_forgotten(&stop) {
             self.intake.counts.duplicates += 1;
             return;
@@ -63,7 +66,7 @@ impl Clerk {
         self.intake.counts.stops += 1;
         let event = Some(stop.event.clone());
         let reason = Some(stop.reason.clone());
-        let quiet = stop.quiet;
+        let (quiet, asked) = (stop.quiet, stop.asked);
         match stop.target {
             StopTarget::Buyer(address) if self.ledger.buyers.get(&address.buyer()).is_none() => {
                 match self.ledger.forgotten.address_hash(&address.buyer()) {
@@ -82,13 +85,13 @@ impl Clerk {
             }
             StopTarget::Session(session) => {
                 let (session, refs) = (Some(session), Refs::default());
-                let stop = LooseStop { at: stop.at, reason, event, session, refs, lifted: None };
+                let stop = LooseStop { at: stop.at, reason, event, session, refs, asked, lifted: None };
                 self.keep_unlinked(stop, quiet);
             }
             StopTarget::Refs(refs) => {
                 let Some((link, sessions)) = self.sessions_of(&refs, stop.at) else {
                     let (session, lifted) = (None, None);
-                    let stop = LooseStop { at: stop.at, reason, event, session, refs, lifted };
+                    let stop = LooseStop { at: stop.at, reason, event, session, refs, asked, lifted };
                     return self.keep_unlinked(stop, quiet);
                 };
                 for session in sessions {
@@ -96,11 +99,22 @@ impl Clerk {
                 }
                 // The purchase that it names exactly, or another of this customer, may still come.
                 if link == Link::Customer {
-                    let kept = LooseStop { at: stop.at, reason, event, session: None, refs, lifted: None };
+                    let kept =
+                        LooseStop { at: stop.at, reason, event, session: None, refs, asked, lifted: None };
                     let kept = self.ledger.forgotten.hidden(&kept).unwrap_or(kept);
                     self.found(Fact::StopKept { stop: Box::new(kept) });
                 }
             }
+        }
+    }
+
+    /// The payment service was asked whose a stop is that was kept before: it is taken in anew, with what was told.
+    fn ask_no_more(&mut self, event: &EventId) {
+        let kept =
+            self.ledger.loose_stops.iter().find(|kept| kept.event.as_ref() == Some(event) && !kept.asked);
+        if let Some(kept) = kept.filter(|kept| kept.is_in_force()).cloned() {
+            self.found(Fact::StopLinked { stop: Box::new(kept) });
+            self.known.remove(event);
         }
     }
 
@@ -141,6 +155,10 @@ impl Clerk {
         let (event, reason) = (stop.event.clone(), stop.reason.clone().unwrap_or_default());
         let session = stop.session.clone();
         // Two events of one refund are one matter.
+        if self.is_of_waiting(&stop) {
+            self.found(Fact::StopKept { stop: Box::new(stop) });
+            return;
+        }
         let named = session.as_ref().map(SessionId::as_str).or(stop.refs.strongest()).map(str::to_owned);
         self.found(Fact::StopKept { stop: Box::new(stop) });
         let Some(event) = event.filter(|_| !quiet) else { return };
@@ -150,6 +168,14 @@ impl Clerk {
         );
         let subject = named.as_deref().unwrap_or(event.as_str());
         self.tell(MatterKind::UnlinkedStop, subject, session.as_ref(), text);
+    }
+
+    /// Whether a stop is of a checkout that waits, and will be found when that becomes a purchase.
+    fn is_of_waiting(&self, stop: &LooseStop) -> bool {
+        self.ledger.waiting.iter().map(|waiting| &waiting.checkout).any(|checkout| {
+            let named = stop.session.as_ref() == Some(&checkout.session);
+            named || link(&checkout.refs, checkout.at, &stop.refs, stop.at) == Some(Link::Exact)
+        })
     }
 
     pub(super) fn mark_stopped(

@@ -608,6 +608,7 @@ fn r7_a_partial_refund_stops_nothing_and_is_told_once() {
             at: paid_at() + ONE,
             reason: "refund".into(),
             target: StopTarget::Refs(refs),
+            asked: false,
             quiet: false,
         };
         Incoming::PartialRefund { signal, total: Some(40) }

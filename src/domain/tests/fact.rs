@@ -23,6 +23,7 @@ fn loose() -> LooseStop {
         event: Some("evt_s".parse().unwrap()),
         session: None,
         refs: Refs { payment_intent: Some("pi_9".into()), ..Refs::default() },
+        asked: false,
         lifted: None,
     }
 }

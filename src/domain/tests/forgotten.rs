@@ -185,6 +185,7 @@ fn r17_stops_and_marks_for_the_future_go_if_they_are_theirs_and_only_then() {
         event: Some(event.parse().unwrap()),
         session: session.map(sid),
         refs,
+        asked: false,
         lifted: None,
     };
     let by = |id: &str| Refs { payment_intent: Some(id.into()), ..Refs::default() };

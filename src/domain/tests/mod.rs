@@ -232,6 +232,7 @@ fn stop(event: &str, at: Timestamp, target: StopTarget) -> Incoming {
         at,
         reason: "refund".into(),
         target,
+        asked: false,
         quiet: false,
     })
 }

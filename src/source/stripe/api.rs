@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -18,7 +19,7 @@ use crate::secret::{Found, Places, SecretError};
 /// The shape that objects are asked for in, whatever the account's own version is. Events keep the shape they were made in.
 const VERSION: &str = "2026-01-28.clover";
 /// Reading a list ends after this, whatever is left of it.
-const LIST_MAX: Duration = Duration::from_secs(5 * 60);
+const LIST_MAX: Duration = Duration::from_secs(10 * 60);
 /// Before a request is made again that had no answer.
 const PAUSES: [Duration; 2] = [Duration::from_millis(700), Duration::from_secs(3)];
 /// A page of a hundred events, each with the whole object it is about.
@@ -71,6 +72,9 @@ pub enum PollError {
     /// There is no such object.
     #[error("Stripe cannot be read: it knows no such object")]
     Absent,
+    /// This request, or what it is about, is odd, and will be the next hour: others may be answered.
+    #[error("Stripe cannot be read: {0}")]
+    Odd(String),
 }
 
 impl Stripe {
@@ -130,10 +134,13 @@ impl Stripe {
         Ok(missing)
     }
 
-    /// Whether a price or product is meant.
-    #[must_use]
-    pub fn wants(&self, item: &str) -> bool {
-        self.settings.rules.choice.items.iter().any(|wanted| wanted == item)
+    /// Nothing more is asked once `pulse` says no.
+    pub fn while_alive(&self, pulse: Rc<dyn Fn() -> bool>) {
+        self.service.while_alive(pulse);
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     pub(super) fn rules(&self) -> &Rules {
@@ -149,7 +156,7 @@ impl Stripe {
         let (started, mut seen, mut after) = (self.clock.running(), HashSet::new(), String::new());
         loop {
             if self.clock.running().saturating_sub(started) > LIST_MAX {
-                return Err(PollError::Failed("reading a list of it takes more than 5 minutes".to_owned()));
+                return Err(PollError::Failed("reading a list of it takes more than 10 minutes".to_owned()));
             }
             let body = self.get(&format!("{path}{after}"))?;
             let page = Page::of(&body)?;
@@ -224,11 +231,12 @@ impl Stripe {
             (200, None) => {
                 Err((PollError::Failed("its answer was cut off, or is longer than 16 MiB".to_owned()), true))
             }
-            (404, _) if why.contains("resource_missing") => Err((PollError::Absent, false)),
+            (400 | 404, _) if why.contains("resource_missing") => Err((PollError::Absent, false)),
             (401 | 403, _) => Err((PollError::Refused(why), false)),
             // The next hour is soon enough.
             (429, _) => Err((PollError::Failed(why), false)),
             (500.., _) => Err((PollError::Failed(why), answer.should_retry.unwrap_or(true))),
+            (400..=499, _) if answer.should_retry != Some(true) => Err((PollError::Odd(why), false)),
             _ => Err((PollError::Failed(why), answer.should_retry.unwrap_or(false))),
         }
     }

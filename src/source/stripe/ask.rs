@@ -69,11 +69,12 @@ impl Stripe {
         let seconds = fields.need("created", fields.integer("created")?)?;
         let created = Timestamp::from_unix(seconds)
             .map_err(|error| fields.fault("created", format_args!("is refused: {error}")))?;
-        // It stands for the event that is gone.
-        let event: EventId = format!("{id}.seen")
+        // It stands for the event that is gone, of which there is one for each state of the payment.
+        let status = payment("checkout.session.completed", fields.text("payment_status")?.as_deref());
+        let word = if status == Payment::Paid { "paid" } else { "seen" };
+        let event: EventId = format!("{id}.{word}")
             .parse()
             .map_err(|error| fields.fault("id", format_args!("is refused: {error}")))?;
-        let status = payment("checkout.session.completed", fields.text("payment_status")?.as_deref());
         let at = paid_at.filter(|_| status == Payment::Paid).unwrap_or(created);
         let incoming = purchase(&fields, event, at, status, self.rules())?;
         Ok((id, created, incoming))
@@ -148,5 +149,5 @@ impl Stripe {
 
 /// A session that cannot be read. The fault names a field, and nothing of what it holds.
 fn odd(Fault(why): Fault) -> PollError {
-    PollError::Failed(format!("a checkout session of it cannot be read: {why}"))
+    PollError::Odd(format!("a checkout session of it cannot be read: {why}"))
 }

@@ -1,8 +1,6 @@
 //! A time of which no events are left: the sessions of then are read instead, each with its charge and subscription, since
 //! what became of them is told by no event any more.
 
-use std::collections::HashSet;
-
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -50,8 +48,7 @@ impl From<PollError> for Odd {
 }
 
 impl Stripe {
-    /// Adds what happened from `since` to `until`, as far as the sessions tell: those paid then, what came of those that wait,
-    /// and whose money went back.
+    /// Adds the sessions that were opened from `since` to `until`, as far as they are new here and complete.
     pub(super) fn fill(
         &self,
         since: Timestamp,
@@ -59,31 +56,35 @@ impl Stripe {
         asking: &Asking<'_>,
         all: &mut Reading,
     ) -> Result<(), PollError> {
-        let told: HashSet<SessionId> =
-            all.incoming.iter().filter_map(Incoming::checkout).map(|c| c.session.clone()).collect();
         let (from, wanted) = ((since - OPEN_MAX).unix(), expanded("data."));
         let path = format!(
-            "/v1/checkout/sessions?limit=100&created[gte]={from}&created[lte]={}{wanted}",
+            "/v1/checkout/sessions?limit=100&status=complete&created[gte]={from}&created[lte]={}{wanted}",
             until.unix()
         );
-        let is_new = |session: &SessionId| !told.contains(session) && !(asking.knows)(session);
-        let mut found = Vec::new();
+        let is_new = |session: &SessionId| !(asking.knows)(session);
         self.pages(&path, |_, page| {
             for row in &page.rows {
-                found.extend(self.row(row, Why::Listed(&is_new), asking.now)?);
+                all.incoming.extend(self.row(row, Why::Listed(&is_new), asking.now)?);
             }
             Ok(())
-        })?;
+        })
+    }
+
+    /// Adds what came of the sessions that wait, and of those with mails to come, whose events may be gone.
+    pub(super) fn look_at_open(&self, asking: &Asking<'_>, all: &mut Reading) -> Result<(), PollError> {
         for session in &asking.open {
             let path = format!("/v1/checkout/sessions/{session}?{}", expanded("").trim_start_matches('&'));
-            // A session that came by hand is not known there.
-            let Some(body) = self.object(&path)? else { continue };
+            let body = match self.object(&path) {
+                Ok(Some(body)) => body,
+                // A session that came by hand is not known there.
+                Ok(None) | Err(PollError::Odd(_)) => continue,
+                Err(error) => return Err(error),
+            };
             let row = serde_json::from_slice::<&RawValue>(&body)
                 .map_err(|_| PollError::Failed("its answer is no JSON".to_owned()))?;
             let why = Why::Open { on_record: (asking.knows)(session) };
-            found.extend(self.row(row, why, asking.now)?);
+            all.incoming.extend(self.row(row, why, asking.now)?);
         }
-        all.incoming.extend(found);
         Ok(())
     }
 
@@ -125,15 +126,19 @@ impl Stripe {
         let subscription = inside(&fields, "subscription")?;
         let charge = match (&payment, &subscription) {
             (Some(payment), _) => charge_of(payment),
-            (None, Some(_)) => self.first_charge(super::reference(&fields, "invoice")?.as_deref())?,
-            (None, None) => None,
+            (None, Some(_)) if fields.text("payment_status")?.as_deref() == Some("paid") => {
+                self.first_charge(super::reference(&fields, "invoice")?.as_deref())?
+            }
+            (None, _) => None,
         };
         let paid_at = match &charge {
             Some(charge) => charge.created()?,
             None => None,
         };
         let (_, _, incoming) = self.seen(row, paid_at)?;
-        if matches!(incoming, Incoming::Ignored) {
+        // What is on record is a purchase, whatever the seller's choice is now.
+        let on_record = matches!(why, Why::Open { on_record: true });
+        if matches!(incoming, Incoming::Ignored) && !on_record {
             return Ok(Vec::new());
         }
         let gave_up = match &payment {
@@ -142,16 +147,23 @@ impl Stripe {
             }
             None => false,
         };
-        let mut found = match why {
+        let mut found = match (on_record, gave_up) {
             // The record stands, whatever was written into it by hand.
-            Why::Open { on_record: true } => Vec::new(),
-            _ if gave_up => vec![failed()?],
-            _ => vec![incoming],
+            (true, _) => Vec::new(),
+            (false, true) => vec![failed()?],
+            (false, false) => vec![incoming],
         };
         let signal = |what: &str| -> Result<StopSignal, Fault> {
             let target = StopTarget::Session(session.clone());
             // Its purchase is in the same batch, or is left out by the seller's choice.
-            Ok(StopSignal { event: event(what)?, at: now, reason: what.to_owned(), target, quiet: true })
+            Ok(StopSignal {
+                event: event(what)?,
+                at: now,
+                reason: what.to_owned(),
+                target,
+                asked: true,
+                quiet: true,
+            })
         };
         if let Some(charge) = &charge {
             let charge = charge.fields()?;

@@ -4,8 +4,12 @@
 //! A poll is all or nothing: a fault on its second page yields nothing, and the reading does not move on. Events show up
 //! late and with earlier times, so each poll goes back six hours before the last; what is known already counts once (R2).
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use super::super::{Reading, parse};
 use super::api::{PollError, Stripe};
+use crate::domain::event::Incoming;
 use crate::domain::ids::SessionId;
 use crate::domain::time::{Seconds, Timestamp};
 
@@ -15,6 +19,10 @@ const OVERLAP: Seconds = Seconds::hours(6);
 const YOUNGEST: Seconds = Seconds(60);
 /// Events are kept for thirty days, less one for whatever is between the two clocks.
 const KEPT: Seconds = Seconds::days(29);
+/// So much of a time without events is read at once,
+const PIECE: Seconds = Seconds::days(30);
+/// and no further piece is begun after this.
+const PIECES_MAX: Duration = Duration::from_secs(5 * 60);
 /// All that start or stop something; the service takes up to twenty.
 const TYPES: [&str; 12] = [
     "checkout.session.completed",
@@ -61,15 +69,39 @@ pub fn missed(last: Option<Timestamp>, now: Timestamp) -> Option<(Timestamp, Tim
     last.filter(|last| now - *last > KEPT).map(|last| (last, now - KEPT))
 }
 
+/// What a poll came to.
+#[derive(Debug, Default)]
+pub struct Polled {
+    /// What happened.
+    pub reading: Reading,
+    /// Until when it is known; none: all of it. A long time is read in pieces, run by run.
+    pub until: Option<Timestamp>,
+}
+
 impl Stripe {
     /// Everything since the last good reading, or since `go_live` where there was none. What R1 to R4 make of it is not
     /// said here. Of the time of which no events are left, the sessions themselves tell.
     ///
     /// # Errors
     /// [`PollError`]: nothing was read, and the next poll begins where this one did.
-    pub fn poll(&self, asking: &Asking<'_>) -> Result<Reading, PollError> {
+    pub fn poll(&self, asking: &Asking<'_>) -> Result<Polled, PollError> {
         let (since, now) = (asking.since(), asking.now);
         let first = if asking.last.is_some() || asking.backfill.is_some() { since - OVERLAP } else { since };
+        let mut all = Reading::default();
+        let kept = now - KEPT;
+        if since < kept {
+            // The oldest first: what is left for the next run is then younger than all that is on record (R3).
+            let started = self.clock().running();
+            let mut from = first;
+            while from < kept {
+                let until = kept.min(from + PIECE);
+                self.fill(from, until, asking, &mut all)?;
+                from = until;
+                if until < kept && self.clock().running().saturating_sub(started) > PIECES_MAX {
+                    return Ok(Polled { reading: all, until: Some(until) });
+                }
+            }
+        }
         let mut path = format!(
             "/v1/events?limit=100&created[gte]={}&created[lte]={}",
             first.unix(),
@@ -79,18 +111,23 @@ impl Stripe {
             path.push_str("&types[]=");
             path.push_str(stripe_type);
         }
-        let mut all = Reading::default();
+        let mut events = Reading::default();
         self.pages(&path, |body, _| {
             let page =
                 parse("Stripe", body, self.rules()).map_err(|error| PollError::Failed(error.to_string()))?;
-            all.incoming.extend(page.incoming);
-            all.other_mode += page.other_mode;
-            all.thin += page.thin;
+            events.incoming.extend(page.incoming);
+            events.other_mode += page.other_mode;
+            events.thin += page.thin;
             Ok(())
         })?;
-        if since < now - KEPT {
-            self.fill(first, now - KEPT, asking, &mut all)?;
+        if since < kept {
+            // A session that an event tells of is told by that.
+            let told: HashSet<SessionId> =
+                events.incoming.iter().filter_map(Incoming::checkout).map(|c| c.session.clone()).collect();
+            all.incoming.retain(|incoming| incoming.checkout().is_none_or(|c| !told.contains(&c.session)));
+            self.look_at_open(asking, &mut all)?;
         }
-        Ok(all)
+        events.incoming.extend(all.incoming);
+        Ok(Polled { reading: events, until: None })
     }
 }

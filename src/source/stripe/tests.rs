@@ -232,6 +232,7 @@ fn c021_refunds_disputes_and_cancellations_find_their_purchase() {
         at: at(time),
         reason: reason.to_owned(),
         target: StopTarget::Refs(refs),
+        asked: false,
         quiet: false,
     };
     let refund_refs =

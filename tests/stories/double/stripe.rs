@@ -56,6 +56,10 @@ impl Double {
         self
     }
 
+    pub(crate) fn change_session(&self, id: &str, change: impl FnOnce(&mut Value)) {
+        change(self.state().stripe.sessions.iter_mut().find(|session| session["id"] == id).unwrap());
+    }
+
     /// These prices and products were bought in it.
     pub(crate) fn bought(&self, session: &str, items: &[(&str, &str)]) -> &Self {
         let items =
@@ -224,7 +228,7 @@ impl Stripe {
 
     fn sessions(&self, pairs: &[(String, &str)]) -> Answer {
         let fits = |session: &&Value| {
-            ["payment_intent", "subscription"]
+            ["payment_intent", "subscription", "status"]
                 .iter()
                 .all(|name| one(pairs, name).is_none_or(|wanted| session[*name] == wanted))
         };
