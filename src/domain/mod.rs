@@ -15,6 +15,7 @@ pub mod guard;
 pub mod ids;
 pub mod keyed;
 pub mod ledger;
+pub mod loose;
 pub mod matter;
 pub mod newsletter;
 pub mod outcome;

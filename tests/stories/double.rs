@@ -22,7 +22,7 @@ use stepmail::domain::time::{Seconds, Timestamp};
 pub(crate) const KEY: &str = "re_Sentinel_1234567890abcdef";
 
 pub(crate) use contacts::contact;
-pub(crate) use stripe::{KEY as STRIPE_KEY, paid, session};
+pub(crate) use stripe::{KEY as STRIPE_KEY, event, paid, session};
 
 /// What is done with a request instead of the plain thing.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::double::{Act, Double, STRIPE_KEY, paid};
+use crate::double::{Act, Double, STRIPE_KEY, event, paid};
 use crate::shop::{Ran, Shop};
 
 const PAID: &str = "2026-10-01T00:00:00Z";
@@ -22,11 +22,6 @@ fn run(shop: &Shop, now: &str) -> Ran {
 fn error(status: u16, code: &str, message: &str) -> Act {
     let body = json!({ "error": { "type": "api_error", "code": code, "message": message } });
     Act::Raw(status, "application/json", body.to_string().into_bytes())
-}
-
-fn event(id: &str, kind: &str, at: &str, object: &Value) -> Value {
-    let created = stepmail::domain::time::Timestamp::parse(at).unwrap().unix();
-    json!({ "id": id, "object": "event", "livemode": false, "type": kind, "created": created, "data": { "object": object } })
 }
 
 #[test]

@@ -40,6 +40,14 @@ pub(crate) fn paid(session: &str, email: &str, at: &str) -> Value {
     })
 }
 
+/// Any event.
+pub(crate) fn event(id: &str, kind: &str, at: &str, object: &Value) -> Value {
+    json!({
+        "id": id, "object": "event", "livemode": false, "type": kind, "created": Timestamp::parse(at).unwrap().unix(),
+        "data": { "object": object },
+    })
+}
+
 /// The same checkout, as the list of sessions shows it.
 pub(crate) fn session(id: &str, email: &str, at: &str) -> Value {
     let mut session = paid(id, email, at)["data"]["object"].clone();
