@@ -163,8 +163,8 @@ fn newsletter(place: &Place, clock: &Clock, report: &mut CheckReport) {
         Ok(found) => found.to_owned(),
         Err(error) => return report.fault(Item::Newsletter, Exit::Settings, error.to_string()),
     };
-    if clock.is_fixed() && !contacts.stays_here() {
-        return report.skip(Item::Newsletter, "not asked, since --now pretends a time");
+    if let Some(why) = place.no_marking(clock) {
+        return report.skip(Item::Newsletter, why);
     }
     match contacts.page(None) {
         Ok(_) => report.ok(Item::Newsletter, format!("with the key in {found} contacts may be read")),

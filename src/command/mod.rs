@@ -160,11 +160,7 @@ impl Place {
                 stripe: self.stripe.as_ref().filter(|stripe| asks(stripe, clock)),
                 wanted: &settings.rules.choice.items,
             })),
-            // As with the payment service: a pretended time would be written beside real marks.
-            newsletter: self
-                .newsletter
-                .as_ref()
-                .filter(|contacts| contacts.stays_here() || !clock.is_fixed()),
+            newsletter: self.newsletter.as_ref().filter(|_| self.no_marking(clock).is_none()),
             clock,
         }
     }
@@ -212,6 +208,19 @@ impl Place {
     /// [`RealTime`].
     fn allows(&self, clock: &Clock) -> Result<(), RealTime> {
         if clock.is_fixed() && !self.transport().stays_here() { Err(RealTime) } else { Ok(()) }
+    }
+
+    /// Why no contact is looked up or marked, though the settings say so: a rehearsal must not reach real readers.
+    fn no_marking(&self, clock: &Clock) -> Option<&'static str> {
+        if self.newsletter.as_ref().is_some_and(Contacts::stays_here) {
+            None
+        } else if clock.is_fixed() {
+            Some("not asked, since --now pretends a time")
+        } else if !self.settings.rules.livemode {
+            Some("not asked, since stripe.livemode is false: who buys in the test mode is no buyer")
+        } else {
+            None
+        }
     }
 
     /// While this ledger is ours, other services may be asked.

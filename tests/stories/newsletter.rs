@@ -297,7 +297,7 @@ fn a_mail_that_fails_holds_no_mark_and_a_mark_that_fails_holds_no_mail() {
     assert_eq!(ran.mails(), ["pp:cs_1:d0 refused"]);
     assert!(is_marked(&double, "c_1"), "the mail was refused, and the mark waited for it");
     double.is_well();
-    double.contacts_always(Some(Act::Hold));
+    double.contacts_always(Some(Act::Drop));
     shop.buys("cs_2", "taro@example.com", PAID);
     let ran = run(&double, &shop, SECOND);
     assert_eq!(ran.mails(), ["pp:cs_1:d0 sent", "pp:cs_2:d0 sent"]);
@@ -541,4 +541,23 @@ fn r17_who_is_forgotten_is_in_no_notice_and_no_mark_of_the_ledger() {
     }
     assert!(shop.read("ledger.json").contains("cs_stays"));
     assert!(is_marked(&double, "c_1"), "what the newsletter keeps is the seller's to erase there");
+}
+
+/// The settings of a rehearsal: the payment service's test mode, and the seller's real newsletter.
+#[test]
+fn a_purchase_of_the_test_mode_marks_no_real_reader() {
+    let (double, shop) = shop();
+    let settings = shop.read("stepmail.toml").replace("transport = \"resend\"", "transport = \"outbox\"");
+    // A service that is not on this machine, and that nobody reaches.
+    shop.write("stepmail.toml", settings.replace(&double.url(), "https://contacts.shop.example"));
+    let ago = (stepmail::clock::Clock::new(None).machine() - stepmail::domain::time::Seconds::minutes(5))
+        .to_string();
+    shop.buys("cs_1", "hanako@example.com", &ago);
+    let ran = shop.stepmail(&["run", "--json", "--events", "events.jsonl"]).exits(0);
+    assert_eq!((ran.mails(), standing(&shop, "cs_1")), (vec!["pp:cs_1:d0 sent".to_owned()], Value::Null));
+    shop.stepmail(&["check"]).says("who buys in the test mode is no buyer");
+    let settings = shop.read("stepmail.toml").replace("livemode = false", "livemode = true");
+    shop.write("stepmail.toml", settings);
+    shop.stepmail(&["run"]).exits(0);
+    assert_eq!(standing(&shop, "cs_1")["state"], "not_known", "a real purchase is looked up");
 }
