@@ -21,6 +21,9 @@ use super::{Book, Shop};
 /// Looking up and marking ends after this; the next run goes on.
 const MARKING_MAX: Duration = Duration::from_secs(5 * 60);
 
+/// So many contacts that cannot be read or marked are the service's trouble, and nobody else is asked for in this run.
+const FAILURES_MAX: usize = 3;
+
 /// Marks the contacts of buyers, takes away the marks of those whose money went back where that is wanted, and notes what a
 /// human must know.
 ///
@@ -96,18 +99,24 @@ impl Marking<'_, '_> {
             })
             .collect();
         let by_address = if wanted.is_empty() { HashMap::new() } else { self.whose(&wanted)? };
+        let mut failed = Vec::new();
         for (session, by) in &open {
             let ids: &[String] = match by {
                 By::Hand(id) | By::SubscriberId(id) => std::slice::from_ref(id),
                 By::Address(address) => by_address.get(address).map_or(&[], Vec::as_slice),
             };
-            match ids {
-                [] => self.leave(session, Reason::None)?,
-                [id] => self.look_up(session, id, by)?,
-                _ => self.leave(session, Reason::Several)?,
+            let done = match ids {
+                [] => self.leave(session, Reason::None),
+                [id] => self.look_up(session, id, by),
+                _ => self.leave(session, Reason::Several),
+            };
+            match done {
+                // One contact that cannot be read or marked must not cost all the others theirs.
+                Err(Halt::Service(error)) if failed.len() + 1 < FAILURES_MAX => failed.push(error),
+                done => done?,
             }
         }
-        Ok(())
+        failed.into_iter().next().map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// The contacts of these addresses. The whole list is read for it: one address may stand there in several spellings (C080),

@@ -61,7 +61,7 @@ fn c078_a_confirmed_reader_who_buys_is_marked_once_and_nothing_else_of_the_conta
 }
 
 #[test]
-fn whoever_is_not_exactly_one_confirmed_subscriber_is_not_marked_and_that_is_told_once() {
+fn c080_whoever_is_not_exactly_one_confirmed_subscriber_is_not_marked_and_that_is_told_once() {
     let unsubscribed = |id: &str| {
         let mut contact = confirmed(id, "hanako@example.com");
         contact["unsubscribed"] = true.into();
@@ -560,4 +560,25 @@ fn a_purchase_of_the_test_mode_marks_no_real_reader() {
     shop.write("stepmail.toml", settings);
     shop.stepmail(&["run"]).exits(0);
     assert_eq!(standing(&shop, "cs_1")["state"], "not_known", "a real purchase is looked up");
+}
+
+#[test]
+fn one_contact_that_the_service_stumbles_over_costs_nobody_else_the_mark() {
+    let (double, shop) = shop();
+    for n in 1..4 {
+        double.has_contact(confirmed(&format!("c_{n}"), &format!("b{n}@example.com")));
+        shop.buys(&format!("cs_{n}"), &format!("b{n}@example.com"), PAID);
+    }
+    for (status, body) in [(500, "{}"), (422, r#"{"name":"validation_error"}"#)] {
+        double.contacts_next(Act::Accept).contacts_next(Act::Raw(status, "application/json", body.into()));
+        run(&double, &shop, if status == 500 { FIRST } else { SECOND });
+        assert!(!is_marked(&double, "c_1"));
+        assert_eq!(standing(&shop, "cs_1")["state"], "not_known");
+        for n in 2..4 {
+            assert_eq!(standing(&shop, &format!("cs_{n}"))["state"], "marked", "{status}");
+        }
+    }
+    run(&double, &shop, THIRD);
+    assert!(is_marked(&double, "c_1"));
+    assert_eq!(double.only_marks(), 3);
 }
